@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import re
@@ -34,6 +33,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MANIFEST: Final = "MANIFEST.json"
 _OF_BUNDLE: Final = ("profd-bundle", _MANIFEST)  # no files of a trace
 _COPY_BYTES: Final = 1 << 20
+FILES_MAX: Final = 65_536  # of a bundle; a trace has one for each million events, and a capture 256 traces
+_MANIFEST_ROOM: Final = 4096  # beside what it has to say of each file, however it is laid out
 _ORIGIN: Final = ("host", "rank", "trace")
 
 
@@ -76,7 +77,7 @@ class CaptureFolder:
         try:
             with self._writing():
                 files = unpack(bundle, {trace: self.partial / place for trace, place in places.items()})
-        except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        except (tarfile.TarError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClientError(f"the capture arrived damaged ({error}): export it again.") from error
         return [{**one, "path": places[str(one["trace"])], "files": files[str(one["trace"])]} for one in traces]
 
@@ -122,28 +123,26 @@ def _place(trace: Mapping[str, Any]) -> str:
 def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dict[str, dict[str, Any]]]:
     """The files of a bundle of these traces, each trace in its own new directory, synced: {trace: {name: what it has}}.
 
-    ValueError for what is no file of these traces, where one has none, and where its manifest says otherwise.
+    ustar without extensions, whose headers may be as long as they like. ValueError for what is no file of these traces,
+    where one has none or there are too many, and where its manifest says otherwise.
     """
     found: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, dict[str, Any]]] = {trace: {} for trace in places}
     for folder in places.values():
         folder.mkdir(parents=True)
-    with tarfile.open(fileobj=_Stream(pieces), mode="r|", bufsize=_COPY_BYTES) as archive:
-        for member in archive:
-            # A sparse one is as large as its header likes.
-            content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
-            trace, _, name = member.name.rpartition("/")
-            known = name in _OF_BUNDLE if not trace else trace in places and _NAME.fullmatch(name)
-            if content is None or not known or member.name in found:
-                raise ValueError(f"{member.name[:100]!r} is no file of a trace")
-            if name == _MANIFEST:
-                _compare(json.load(content), found)
-                break
-            found[member.name] = _copied(content, places[trace] / name if trace else None)
-            if trace:
-                files[trace][name] = found[member.name]
-        else:
-            raise ValueError("it ends before its manifest")
+    archive = _Stream(pieces)
+    while True:
+        header = _header(archive)
+        trace, _, name = header.name.rpartition("/")
+        known = name in _OF_BUNDLE if not trace else trace in places and _NAME.fullmatch(name)
+        if not known or header.name in found or len(found) >= FILES_MAX:
+            raise ValueError(f"{header.name[:100]!r} is no file of a trace")
+        if name == _MANIFEST:
+            _compare(archive, header.size, found)
+            break
+        found[header.name] = _copied(archive, header.size, places[trace] / name if trace else None)
+        if trace:
+            files[trace][name] = found[header.name]
     for trace, folder in places.items():
         if not files[trace]:
             raise ValueError(f"it has no trace {trace}")
@@ -152,41 +151,55 @@ def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dic
     return files
 
 
-def _compare(manifest: Any, found: Mapping[str, Any]) -> None:
-    if manifest["files"] != found:
+def _header(archive: _Stream) -> tarfile.TarInfo:
+    """Of the next member, a plain file."""
+    block = archive.read(tarfile.BLOCKSIZE)
+    if len(block) < tarfile.BLOCKSIZE or not any(block):
+        raise ValueError("it ends before its manifest")
+    header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+    if header.type != tarfile.REGTYPE or header.linkname or header.size < 0:
+        raise ValueError(f"{header.name[:100]!r} is no file of a trace")
+    return header
+
+
+def _compare(archive: _Stream, size: int, found: Mapping[str, Any]) -> None:
+    """The manifest says what was found; what is longer than that takes is not read."""
+    if size > 2 * len(json.dumps(found)) + _MANIFEST_ROOM or json.loads(archive.read(size))["files"] != found:
         raise ValueError("it is not what its manifest says")
 
 
-def _copied(content: Any, path: Path | None) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
+def _copied(archive: _Stream, left: int, path: Path | None) -> dict[str, Any]:
+    """Copy the contents and skip the padding."""
+    digest, size = hashlib.sha256(), left
     with open(os.devnull if path is None else path, "wb") as file:
-        while piece := content.read(_COPY_BYTES):
+        while left:
+            piece = archive.read(min(_COPY_BYTES, left))
+            if not piece:
+                raise ValueError("it ends within a file")
             file.write(piece)
             digest.update(piece)
-            size += len(piece)
+            left -= len(piece)
         if path is not None:
             file.flush()
             os.fsync(file.fileno())
+    archive.read(-size % tarfile.BLOCKSIZE)
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-class _Stream(io.RawIOBase):
+class _Stream:
     """Pieces as a file that is read from the front."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = b""
 
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._rest) < size:
+    def read(self, size: int) -> bytes:
+        """So many bytes, or what is left."""
+        while len(self._rest) < size:
             piece = next(self._pieces, None)
             if piece is None:
                 break
             self._rest += piece
-        size = len(self._rest) if size < 0 else size
         found, self._rest = self._rest[:size], self._rest[size:]
         return found
 

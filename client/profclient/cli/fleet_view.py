@@ -16,6 +16,7 @@ from profclient.cli.output import counted, one_line, say, wrapped
 from profclient.cli.units import duration
 from profclient.fleet.clocks import apart_ns, reference_ns
 from profclient.fleet.machine import Fleet, Stand
+from profclient.fleet.messages import sentence
 from profclient.fleet.outcome import Outcome
 
 SHOWN_SECONDS = 0.1
@@ -123,4 +124,5 @@ def _clock_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _some(lines: list[str], more: str) -> list[str]:
-    return lines[:NAMED_MAX] + ([f"… and {len(lines) - NAMED_MAX} {more}"] if len(lines) > NAMED_MAX else [])
+    shown = [sentence(line) for line in lines[:NAMED_MAX]]
+    return [*shown, f"… and {len(lines) - NAMED_MAX} {more}"] if len(lines) > NAMED_MAX else shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from profproto.v1 import query_pb2
 from profclient.cli import capture_view
 from profclient.errors import ClientError, UsageError
 from profclient.fleet.host import Host
+from profclient.fleet.messages import sentence
 from profclient.fleet.pace import BYTES_PER_SECOND, Pace
 from profclient.fleet.way import Way, each
 from profclient.layout import CaptureFolder, partition
@@ -26,12 +26,11 @@ from profclient.layout import CaptureFolder, partition
 AT_ONCE: Final = 8  # hosts that send
 TRACES_MAX: Final = 4096  # of a host
 LIST_BYTES_MAX: Final = 4 << 20  # of a host's list of them
+HOST_BYTES_MAX: Final = 64 << 30  # of the traces of one host
+FREE_MIN: Final = 0.05  # of the disk that the folder is on
 _RANKS_MAX: Final = 1 << 31
-HOST_BYTES: Final = 32 << 30  # of a host's traces, unless the user says otherwise: more than its store has by default
-_FREE_SHARE: Final = 0.05  # of the folder's file system, which stays free whatever hosts send
-_LOOK_BYTES: Final = 16 << 20  # between two looks at that
 _READ_BYTES: Final = 1 << 20
-_TRACE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it comes from the host, and names a folder
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a trace, and names a folder; of a capture. A host says it
 
 
 async def collect(
@@ -40,18 +39,17 @@ async def collect(
     to: Path,
     left_out: Iterable[tuple[str, str]] = (),
     bytes_per_second: int = BYTES_PER_SECOND,
-    host_bytes: int = HOST_BYTES,
+    host_bytes: int = HOST_BYTES_MAX,
 ) -> dict[str, Any]:
     """Bring the traces of all hosts: what `_COMMIT.json` says, or would if there were a trace.
 
     Not more than `bytes_per_second` from all of them together: the jobs go on, on the same network and disks. A host
-    that sends more than `host_bytes`, or than the disk has room for, is left out, and `missing` says so.
+    that has more than `host_bytes`, or more than the disk has room for, is missing.
     Raises UsageError where the folder is there already, or cannot be written.
     """
     with CaptureFolder(to, fleet_id) as folder:
-        answers = await each(
-            way, functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second), host_bytes), at_once=AT_ONCE
-        )
+        bring = functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second), host_bytes)
+        answers = await each(way, bring, at_once=AT_ONCE)
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
         for host, answer in answers.items():
@@ -73,11 +71,14 @@ async def _of_host(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Its rows of the commit, and what it has no trace of."""
     capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
+    if not _ID.fullmatch(capture.id):
+        raise ClientError(f"{capture.id[:100]!r} is no id of a capture.")
     listed = await _listed(host, capture.id) if any(target.trace for target in capture.targets) else []
+    stored = {one["trace"] for one in listed}
     missing = [
-        _missing(host.name, target.rank if target.HasField("rank") else None, _why(target))
+        _missing(host.name, target.rank if target.HasField("rank") else None, sentence(_why(target)))
         for target in capture.targets
-        if target.trace not in {one["trace"] for one in listed}
+        if target.trace not in stored
     ]
     if not listed:
         return [], missing
@@ -110,7 +111,7 @@ async def _listed(host: Host, capture: str) -> list[dict[str, Any]]:
 
 def _row(host: str, capture: str, one: Mapping[str, Any]) -> dict[str, Any]:
     trace, rank = one["trace"], one["rank"]
-    if not isinstance(trace, str) or not _TRACE.fullmatch(trace):
+    if not isinstance(trace, str) or not _ID.fullmatch(trace):
         raise ValueError(f"{str(trace)[:100]!r} is no id of a trace")
     if rank is not None and (not isinstance(rank, int) or not 0 <= rank < _RANKS_MAX):
         raise ValueError(f"{str(rank)[:20]!r} is no rank")
@@ -124,15 +125,11 @@ async def _brought(
     request = query_pb2.QueryRequest(name="export", scope=query_pb2.Scope(capture=capture))
     request.arguments.update({"format": "bundle"})
     with tempfile.TemporaryFile(dir=folder.partial) as spool:
-        size = looked = 0
         try:
+            came = 0
             async for piece in host.ask(request):
-                size += len(piece)
-                if size > host_bytes:
-                    raise ClientError(f"it sends more than {host_bytes} bytes: --host-bytes takes more of each host.")
-                if size >= looked:
-                    _check_room(folder.partial, size)
-                    looked = size + _LOOK_BYTES
+                came += len(piece)
+                _check_room(folder.partial, came, host_bytes)
                 spool.write(piece)
                 await asyncio.sleep(pace.wait(len(piece)))  # what is not read is not sent: the windows of a relay
             spool.seek(0)
@@ -141,11 +138,16 @@ async def _brought(
         return await asyncio.to_thread(folder.add, listed, iter(functools.partial(spool.read, _READ_BYTES), b""))
 
 
-def _check_room(folder: Path, size: int) -> None:
-    """ClientError where so many bytes, which are copied once more, leave too little of the disk free."""
-    found = os.statvfs(folder)
-    if found.f_bavail * found.f_frsize < size + _LOOK_BYTES + _FREE_SHARE * found.f_blocks * found.f_frsize:
-        raise ClientError(f"the disk of {folder.parent} has no room for it ({_FREE_SHARE:.0%} stays free): free space.")
+def _check_room(folder: Path, came: int, most: int) -> None:
+    """Raises ClientError where a host sends more than is wanted of it, or than leaves room to unpack it."""
+    if came > most:
+        raise ClientError(f"its traces have more than {most:,} bytes, which --host-bytes allows from one host.")
+    disk = shutil.disk_usage(folder)
+    if disk.free - came < FREE_MIN * disk.total:
+        raise ClientError(
+            f"its traces need more room than {folder.parent} has: {FREE_MIN:.0%} of the disk stay free. Free some, or "
+            "name another --to."
+        )
 
 
 def _why(target: pb.TargetStatus) -> str:

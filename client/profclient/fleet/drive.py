@@ -17,6 +17,7 @@ from profproto.v1 import capture_pb2 as pb
 from profclient.errors import ClientError, Interrupted, NotFoundError, UnreachableError
 from profclient.fleet import clocks, machine
 from profclient.fleet.host import Disconnected, Host
+from profclient.fleet.messages import sentence
 from profclient.fleet.sample import SAMPLE, SAMPLED_ABOVE, spread
 from profclient.fleet.way import Way, reachable
 
@@ -177,9 +178,9 @@ class Drive:
         except NotFoundError as error:
             event = self._nothing(host, error)
         except UnreachableError as error:
-            event = machine.Broke(host, str(error))
+            event = machine.Broke(host, sentence(str(error)))
         except ClientError as error:
-            event = machine.Out(host, str(error), error.kind)
+            event = machine.Out(host, sentence(str(error)), error.kind)
         except Exception as error:
             event = machine.Out(host, f"profctl could not go on here: {error!r}", "failure")
         if event is not None:
@@ -225,7 +226,7 @@ class Drive:
             return error
 
     def _judged(self, name: str, answer: pb.EstimateCaptureResponse) -> machine.Prepared:
-        unable = [f"{_who(one.target)}: {one.target.message}" for one in answer.targets if not one.source]
+        unable = [sentence(f"{_who(one.target)}: {one.target.message}") for one in answer.targets if not one.source]
         return machine.Prepared(name, len(answer.targets) - len(unable), unable, able_ranks(answer))
 
     def _begin(self, instruction: machine.Begin) -> None:
@@ -268,7 +269,7 @@ class Drive:
 
     def _begun(self, name: str, capture: pb.Capture) -> machine.Event:
         if capture.fleet.host != name:
-            return machine.Out(name, f"it is the host that is named {capture.fleet.host}, too", "usage")
+            return machine.Out(name, f"it is the host that is named {capture.fleet.host[:100]}, too", "usage")
         return machine.Began(name, capture, live(capture))
 
     async def _resume(self, name: str, began: bool) -> machine.Event:

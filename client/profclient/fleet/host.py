@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from profproto.v1 import capture_pb2_grpc, query_pb2_grpc
+from google.protobuf import message_factory
+from profproto.v1 import capture_pb2, query_pb2
 
 from profclient.connection import CALL_TIMEOUT_SECONDS, LONG_TIMEOUT_SECONDS, MESSAGE_BYTES_MAX, translated
 from profclient.errors import ClientError, UnreachableError
 from profclient.fleet.carrier import Carrier
 from profclient.fleet.clocks import Clock
 from profclient.fleet.link import Link
+from profclient.fleet.messages import parsed
 
 CLOCK_LOOKS: Final = 3  # the quickest answer is the least wrong
 
@@ -52,10 +54,6 @@ class Host:
                 ("grpc.enable_http_proxy", 0),
             ],
         )
-        # The stubs take either kind of channel; what they are generated without says so of neither.
-        channel: Any = self._channel
-        self.captures: Any = capture_pb2_grpc.CaptureServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
-        self.questions: Any = query_pb2_grpc.QueryServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
 
     async def leave(self) -> None:
         """End the connection and the relay."""
@@ -68,28 +66,40 @@ class Host:
 
     async def call(self, method: str, request: Any, seconds: float = CALL_TIMEOUT_SECONDS) -> Any:
         """A unary call of the capture service. Raises ClientError; Disconnected where the way there is broken."""
+        path, kind = _method(capture_pb2, "CaptureService", method)
         try:
-            return await getattr(self.captures, method)(request, timeout=seconds, metadata=await self._metadata())
+            asked = self._reached().unary_unary(path, _serialised)
+            return parsed(await asked(request, timeout=seconds, metadata=await self._metadata()), kind)
         except grpc.RpcError as error:
             raise self._translated(error) from error
 
     async def watch(self, request: Any) -> AsyncIterator[Any]:
         """States of a capture, until it is over. Raises as `call` does."""
+        path, kind = _method(capture_pb2, "CaptureService", "WatchCapture")
         try:
-            async for state in self.captures.WatchCapture(request, metadata=await self._metadata()):
-                yield state
+            asked = self._reached().unary_stream(path, _serialised)
+            async for state in asked(request, metadata=await self._metadata()):
+                yield parsed(state, kind)
         except grpc.RpcError as error:
             raise self._translated(error) from error
 
     async def ask(self, request: Any) -> AsyncIterator[bytes]:
         """The pieces of an answer to a question. Raises as `call` does."""
+        path, kind = _method(query_pb2, "QueryService", "Query")
         try:
-            call = self.questions.Query(request, timeout=LONG_TIMEOUT_SECONDS, metadata=await self._metadata())
-            async for part in call:
+            asked = self._reached().unary_stream(path, _serialised)
+            async for answer in asked(request, timeout=LONG_TIMEOUT_SECONDS, metadata=await self._metadata()):
+                part = parsed(answer, kind)
                 if part.WhichOneof("part") == "data":
                     yield part.data
         except grpc.RpcError as error:
             raise self._translated(error) from error
+
+    def _reached(self) -> Any:
+        """The channel, whose answers come as bytes. Raises Disconnected."""
+        if self._channel is None:
+            raise Disconnected("it was closed here")
+        return self._channel
 
     def _translated(self, error: grpc.RpcError) -> ClientError:
         if self._link is None or self._link.why_broken:
@@ -109,3 +119,15 @@ class Host:
                 raise (Disconnected(str(error)) if self._link.why_broken else error) from error
             self._renew_at = time.monotonic() + lasts / 2
         return [("profd-token", self._token)]
+
+
+def _method(module: Any, service: str, name: str) -> tuple[str, Any]:
+    """The path of a method, and the class of its answers."""
+    described = module.DESCRIPTOR.services_by_name[service]
+    answer = described.methods_by_name[name].output_type
+    return f"/{described.full_name}/{name}", message_factory.GetMessageClass(answer)
+
+
+def _serialised(request: Any) -> bytes:
+    data: bytes = request.SerializeToString()
+    return data

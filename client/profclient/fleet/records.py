@@ -16,6 +16,7 @@ from profclient.fleet.way import FANOUT, Way
 
 KEPT_MAX: Final = 200
 _RECORD_BYTES_MAX: Final = 4 << 20
+_REASON_CHARACTERS_MAX: Final = 300  # of a host's, so that none keeps the capture from being taken up
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def write(record: Record) -> None:
         "python": way.python,
         "fanout": way.fanout,
         "others": way.others,
-        "left_out": dict(record.left_out),
+        "left_out": {host: why[:_REASON_CHARACTERS_MAX] for host, why in record.left_out.items()},
         "collected": record.collected,
     }
     partial = place / f".{record.id}.{os.getpid()}.part"

@@ -50,16 +50,18 @@ class BundleDecoder(Decoder):
 
     def batches(self) -> Iterator[Batch]:
         """Yield a batch per stored segment. BadTrace where the bundle is not as it was packed."""
-        folder = Path(tempfile.mkdtemp(prefix="bundle-", dir=self._scratch))
+        scratch = Path(tempfile.mkdtemp(prefix="bundle-", dir=self._scratch))
+        folder = scratch / "bundle"  # what errors call it
         try:
-            with disk(folder):
+            with disk(scratch):
+                folder.mkdir()
                 unpack(self._file, folder)
             yield from self._decode(_Reader(folder, self.dictionaries))
         except (TypeError, AttributeError, OverflowError) as error:
             # Of a Parquet file whose columns are of other types than ours.
             raise _wrong(str(error)) from error
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _decode(self, reader: TraceReader) -> Iterator[Batch]:
         _check_segments(reader)

@@ -28,6 +28,7 @@ FORMAT: Final = 2  # 1: other columns and encodings, cells that came late in a f
 META_FILE: Final = "meta.json"
 FLOWS_FILE: Final = "flows.parquet"
 LATE_FILE: Final = "late.parquet"
+REMEDY: Final = "Remove the trace with `profctl rm`; have a bundle exported again."
 
 
 def segment_file(number: int) -> str:
@@ -142,15 +143,15 @@ def read_meta(directory: Path) -> TraceMeta:
 
     For workers: as objects it can take gigabytes, and the daemon has `read_members`.
     """
-    return decode_meta(_read_text(directory), str(directory / META_FILE))
+    return decode_meta(_read_text(directory), named(directory / META_FILE))
 
 
 def read_members(directory: Path) -> dict[str, bytes]:
     """The members of a `meta.json` by name, each as its text, which is passed on unread. Raises as `read_meta` does."""
     path = directory / META_FILE
-    members = members_of(_read_text(directory), str(path))
-    if (written := part_of(members, _Written, str(path)).format) > FORMAT:
-        raise BadTrace(f"{path} has format {written}, this profd reads up to {FORMAT}: upgrade profd.")
+    members = members_of(_read_text(directory), named(path))
+    if (written := part_of(members, _Written, named(path)).format) > FORMAT:
+        raise BadTrace(f"{named(path)} has format {written}, this profd reads up to {FORMAT}: upgrade profd.")
     return members
 
 
@@ -184,7 +185,12 @@ class _Written(msgspec.Struct):
 
 
 def _damaged(where: str, error: Exception) -> BadTrace:
-    return BadTrace(f"{where} is damaged: {error}. Remove the trace with `profctl rm`.")
+    return BadTrace(f"{where} is damaged: {error}. {REMEDY}")
+
+
+def named(path: Path) -> str:
+    """A file of a trace as people are told of it, without the directory that a worker reads it in."""
+    return f"{path.parent.name}/{path.name}"
 
 
 def _read_text(directory: Path) -> bytes:
@@ -194,9 +200,9 @@ def _read_text(directory: Path) -> bytes:
             # No more than there is: so much room is taken before anything is read.
             text = file.read(min(os.fstat(file.fileno()).st_size, META_BYTES_MAX) + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFound(f"No trace at {directory}: it may just have been removed.") from error
+        raise NotFound(f"There is no trace {directory.name}: it may just have been removed.") from error
     except OSError as error:
-        raise BadTrace(f"{path} cannot be read: {error.strerror}.") from error
+        raise BadTrace(f"{named(path)} cannot be read: {error.strerror}.") from error
     if len(text) > META_BYTES_MAX:
-        raise BadTrace(f"{path} is larger than {META_BYTES_MAX} bytes: not written by profd.")
+        raise BadTrace(f"{named(path)} is larger than {META_BYTES_MAX} bytes: not written by profd.")
     return text

@@ -19,7 +19,7 @@ from profd.events import COLUMNS, NO_END, ArgColumn, Dictionary, EventTable
 from profd.segments.columns import CODED_ARGS, LIST_ARG, decode_arg, decode_column
 from profd.segments.contract import ARGS, CORE_ARGS, DURATION, FIELDS, TEXTS
 from profd.segments.json_args import ArgsDecoder, decode_ints
-from profd.segments.meta import SegmentInfo, TraceMeta
+from profd.segments.meta import REMEDY, SegmentInfo, TraceMeta, named
 
 Array = npt.NDArray[Any]
 Room = Callable[[str, int], Array]  # (column, rows) -> where they are decoded to
@@ -39,9 +39,9 @@ def reading(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         if not path.parent.exists():
             raise NotFound(f"The trace {path.parent.name} has just been removed.") from error
-        raise BadTrace(f"{path} is missing: the trace is damaged. Remove it with `profctl rm`.") from error
+        raise BadTrace(f"{named(path)} is missing: the trace is damaged. {REMEDY}") from error
     except _DAMAGE as error:
-        raise BadTrace(f"{path} is damaged: {error}. Remove the trace with `profctl rm`.") from error
+        raise BadTrace(f"{named(path)} is damaged: {error}. {REMEDY}") from error
 
 
 def open_parquet(path: Path, texts: Sequence[str] = ()) -> pq.ParquetFile:

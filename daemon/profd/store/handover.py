@@ -52,7 +52,7 @@ class _Listed(msgspec.Struct):
 
 def verified(staging: Path, written: Members) -> dict[str, bytes]:
     """The members of the worker's meta, if the directory holds exactly what it says. BadInput otherwise."""
-    segments = part_of({"segments": written.get("segments", b"[]")}, _Listed, str(staging / META_FILE)).segments
+    segments = part_of({"segments": written.get("segments", b"[]")}, _Listed, META_FILE).segments
     allowed = _FIXED_FILES | {info.file for info in segments}
     found = set()
     size = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import tarfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from profclient import layout
 from profclient.errors import ClientError, UsageError
 from profclient.layout import COMMIT_FILE, NULL, partition, write_capture
 
@@ -110,6 +112,43 @@ def test_of_what_arrives_damaged_nothing_stays(tmp_path: Path, name: str) -> Non
     with pytest.raises(ClientError, match="arrived damaged"):
         written(tmp_path, DAMAGED[name])
     assert not [*tmp_path.rglob("*")]
+
+
+def member(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """The header of a member of so many bytes."""
+    header = tarfile.TarInfo(name)
+    header.size, header.type = size, kind
+    return header.tobuf(tarfile.USTAR_FORMAT)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(member("x", 1 << 30, tarfile.XHDTYPE), id="pax"),
+        pytest.param(member("x", 1 << 30, tarfile.GNUTYPE_LONGNAME), id="gnu"),
+        pytest.param(member("MANIFEST.json", 1 << 30), id="manifest"),
+    ],
+)
+def test_what_has_to_be_held_whole_is_not_read_where_it_is_large(tmp_path: Path, header: bytes) -> None:
+    took = 0
+
+    def sent() -> Iterator[bytes]:
+        nonlocal took
+        yield header
+        while took < 16:
+            took += 1
+            yield b"[]," * 300_000
+
+    with pytest.raises(ClientError, match="arrived damaged"):
+        write_capture(tmp_path, CAPTURE, [TRACE], sent())
+    assert took <= 1
+
+
+def test_files_without_end_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "FILES_MAX", 40)
+    sent = (member(f"t1/a{number}", 0) for number in itertools.count())
+    with pytest.raises(ClientError, match="'t1/a40' is no file of a trace"):
+        write_capture(tmp_path, CAPTURE, [TRACE], sent)
 
 
 def test_of_what_ends_with_an_error_nothing_stays(tmp_path: Path) -> None:

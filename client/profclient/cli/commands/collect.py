@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     "--to", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder to write into."
 )
 @click.option("--rate", default="64MiB", show_default=True, help="Bytes per second, from all hosts together.")
-@click.option(
-    "--host-bytes", default="32GiB", show_default=True, help="Bytes of one host at most; it is left out else."
-)
+@click.option("--host-bytes", default="64GiB", show_default=True, help="Bytes of one host; one with more is missing.")
 @fleet_options
 @json_option
 @click.pass_context

@@ -50,6 +50,16 @@ class Space:
     words: list[str]
     scope_parents: dict[int, int] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
+    _devices: list[tuple[str, int] | None] = field(init=False, repr=False, compare=False)  # of each plane
+    _lines_of: dict[int, list[int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Of planes and lines that are all there: a trace may have hundreds of devices with tens of thousands."""
+        found = map(_DEVICE.match, self.planes)
+        self._devices = [(one[1], int(one[2])) if one else None for one in found]
+        self._lines_of = {}
+        for number, line in enumerate(self.lines):
+            self._lines_of.setdefault(line.plane, []).append(number)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -66,17 +76,16 @@ class Space:
 
     def device_of_plane(self, plane: int) -> tuple[str, int] | None:
         """("GPU" or "TPU", number), None for a host."""
-        found = _DEVICE.match(self.planes[plane])
-        return (found[1], int(found[2])) if found else None
+        return self._devices[plane]
 
     def lines_of(self, plane: int) -> list[int]:
         """The indices of a plane's lines."""
-        return [number for number, line in enumerate(self.lines) if line.plane == plane]
+        return self._lines_of.get(plane, [])
 
     def on_device(self, kind: str = "") -> Array:
         """Which events are on the plane of a device, or of a kind of devices ("GPU" or "TPU")."""
-        places = [self.device_of_plane(line.plane) for line in self.lines]
-        devices = np.array([place is not None and kind in ("", place[0]) for place in places], dtype=np.bool_)
+        places = [place is not None and kind in ("", place[0]) for place in self._devices]
+        devices = np.array([places[line.plane] for line in self.lines], dtype=np.bool_)
         found: Array = devices[self.line] if len(devices) else np.zeros(len(self), dtype=np.bool_)
         return found
 

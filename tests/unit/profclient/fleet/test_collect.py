@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from profclient.errors import ClientError, NotFoundError, UsageError
 from profclient.fleet import way as ways
-from profclient.fleet.collect import collect
+from profclient.fleet.collect import HOST_BYTES_MAX, collect
 from profclient.fleet.host import Disconnected
 from profclient.fleet.way import Way
 from profclient.layout import COMMIT_FILE, NULL
@@ -19,7 +21,6 @@ from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import query_pb2
 
 from tests.support.bundles import bundle
-from tests.support.small_disk import free_bytes, small_disk
 
 ID = "f0123456789ab"
 
@@ -28,9 +29,16 @@ class PlayedHost:
     """Has these targets, and traces of those that name one; an answer may break off, or be another."""
 
     def __init__(
-        self, name: str, *targets: pb.TargetStatus, fails: Exception | None = None, said: bytes | None = None
+        self,
+        name: str,
+        *targets: pb.TargetStatus,
+        fails: Exception | None = None,
+        said: bytes | None = None,
+        capture: str = "",
+        endless: bool = False,
     ) -> None:
         self.name, self._targets, self._fails, self._said = name, targets, fails, said
+        self._capture, self._endless, self.sent = capture or f"c-{name}", endless, 0
 
     async def reach(self) -> None: ...
 
@@ -39,10 +47,10 @@ class PlayedHost:
     async def call(self, method: str, request: Any) -> pb.Capture:
         if not self._targets:
             raise NotFoundError("you have no capture")
-        return pb.Capture(id=f"c-{self.name}", targets=self._targets)
+        return pb.Capture(id=self._capture, targets=self._targets)
 
     async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
-        assert request.scope.capture == f"c-{self.name}"
+        assert request.scope.capture == self._capture
         stored = [target for target in self._targets if target.trace]
         ranks = [target.rank if target.HasField("rank") else None for target in stored]
         if request.name == "traces":
@@ -54,9 +62,10 @@ class PlayedHost:
             return
         files = {f"{target.trace}/meta.json": self.name.encode() for target in stored}
         whole = bundle({"profd-bundle": b"1\n", **files})
+        while self._endless:
+            self.sent += 1 << 16
+            yield bytes(1 << 16)
         yield whole[:700]
-        while self.name == "endless":
-            yield bytes(1 << 20)
         if self._fails is not None:
             raise self._fails
         yield whole[700:]
@@ -77,9 +86,11 @@ def reached(monkeypatch: pytest.MonkeyPatch, *hosts: PlayedHost) -> Iterator[Way
         yield Way(tuple(host.name for host in hosts), "x {host}")
 
 
-async def collected(monkeypatch: pytest.MonkeyPatch, to: Path, *hosts: PlayedHost, **limits: int) -> dict[str, Any]:
+async def collected(
+    monkeypatch: pytest.MonkeyPatch, to: Path, *hosts: PlayedHost, host_bytes: int = HOST_BYTES_MAX
+) -> dict[str, Any]:
     with reached(monkeypatch, *hosts) as way:
-        return await collect(way, ID, to, [("n9", "no route")], **limits)
+        return await collect(way, ID, to, [("n9", "no route")], bytes_per_second=1 << 40, host_bytes=host_bytes)
 
 
 def files(folder: Path) -> list[str]:
@@ -104,22 +115,6 @@ async def test_the_layout_and_what_is_missing(monkeypatch: pytest.MonkeyPatch, t
         ("n3", None, "you have no capture"),
         ("n9", None, "no route"),
     ]
-
-
-async def test_a_host_that_does_not_end_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hosts = PlayedHost("endless", target(rank=0)), PlayedHost("n2", target("2def"))
-    written = await collected(monkeypatch, tmp_path, *hosts, host_bytes=3 << 20)
-    assert [one["host"] for one in written["traces"]] == ["n2"]
-    why = "it sends more than 3145728 bytes: --host-bytes takes more of each host."
-    assert written["missing"][0] == {"host": "endless", "rank": 0, "why": why}
-    assert not list(tmp_path.rglob("host=endless"))
-
-
-async def test_a_disk_is_not_filled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with small_disk(tmp_path, size="64M") as disk:
-        written = await collected(monkeypatch, disk, PlayedHost("endless", target(rank=0)))
-        assert "has no room for it (5% stays free)" in written["missing"][0]["why"]
-        assert free_bytes(disk) > 0.9 * (64 << 20)
 
 
 async def test_an_answer_that_breaks_off_leaves_nothing_of_its_host(
@@ -159,6 +154,39 @@ async def test_a_list_that_no_profd_sends_writes_nothing(
     assert written["traces"] == []
     assert "list" in written["missing"][0]["why"]
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_host_that_sends_without_end_is_missing_and_the_others_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hostile = PlayedHost("n1", target(rank=0), endless=True)
+    written = await collected(monkeypatch, tmp_path, hostile, PlayedHost("n2", target("2def")), host_bytes=1 << 20)
+    assert [one["host"] for one in written["traces"]] == ["n2"]
+    assert "more than 1,048,576 bytes, which --host-bytes allows" in written["missing"][0]["why"]
+    assert hostile.sent == (1 << 20) + (1 << 16)
+
+
+async def test_a_host_gets_no_more_of_the_disk_than_leaves_a_reserve(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=100 << 20, free=8 << 20))
+    hostile = PlayedHost("n1", target(rank=0), endless=True)
+    written = await collected(monkeypatch, tmp_path, hostile)
+    assert "5% of the disk stay free" in written["missing"][0]["why"]
+    assert hostile.sent <= (3 << 20) + (1 << 16)  # as much again is needed where it is unpacked
+
+
+async def test_an_id_of_a_capture_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It would stand in the commit beside each of thousands of traces."""
+    written = await collected(monkeypatch, tmp_path, PlayedHost("n1", target(rank=0), capture="c" * 65))
+    assert "is no id of a capture" in written["missing"][0]["why"]
+    assert written["traces"] == []
+
+
+async def test_words_of_a_host_are_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bad = pb.TargetStatus(pid=2, state=pb.STATE_FAILED, message="x" * 5_000_000)
+    written = await collected(monkeypatch, tmp_path, PlayedHost("n1", bad))
+    assert written["missing"][0]["why"] == "x" * 1000 + "…"
 
 
 async def test_a_folder_that_is_there_is_not_written_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

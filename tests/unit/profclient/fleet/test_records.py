@@ -27,6 +27,11 @@ def test_written_and_found_by_a_prefix():
         records.find("f2")
 
 
+def test_a_host_that_says_much_keeps_nobody_from_taking_the_capture_up():
+    records.write(Record("f0123456789ab", WAY, {"n3": "x" * (5 << 20)}))
+    assert records.find("f0").left_out == {"n3": "x" * 300}
+
+
 @pytest.mark.parametrize("damaged", ["", "[]", '{"id": "f1"}', '{"id": "f1", "hosts": ["x"], "via": 3}'])
 def test_a_damaged_file_is_as_good_as_none(damaged):
     records.write(Record("f0123456789ab", WAY))

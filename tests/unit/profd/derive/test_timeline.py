@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profd.derive.timeline import space as space_module
 from profd.derive.timeline.classic import derive_classic
 from profd.derive.timeline.current import derive, stream_order, stream_row
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit, nesting
@@ -343,3 +344,21 @@ def test_depths_where_no_trace_has_any_are_left_out(tmp_path: Path) -> None:
         "XLA Modules - from #0": 1,
         "XLA Ops - from #0": XSPACE_LEVELS_MAX,
     }
+
+
+def test_what_a_plane_is_does_not_cost_each_line_of_each_plane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace may say that it has hundreds of devices with tens of thousands of streams."""
+    looked: list[str] = []
+
+    class Counted:
+        def match(self, name: str, pattern: Any = space_module._DEVICE) -> Any:
+            looked.append(name)
+            return pattern.match(name)
+
+    monkeypatch.setattr(space_module, "_DEVICE", Counted())
+    planes = [f"/device:GPU:{number}" for number in range(20)]
+    lines = [Line(number % 20, number, f"stream {number}") for number in range(200)]
+    each = np.arange(200, dtype=np.int64)
+    space = Space(planes, lines, each, each + 1, each, each * 0, np.full(200, MISSING), {}, {}, ["kernel"])
+    derive(space)
+    assert looked == planes

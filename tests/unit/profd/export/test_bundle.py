@@ -255,6 +255,18 @@ def test_cut_or_changed(packed: bytes, tmp_path: Path) -> None:
     assert "not those that were packed" in refused(packed[:at] + b'"PYTHON"' + packed[at + 8 :], tmp_path / "x")
 
 
+@pytest.mark.parametrize("name", ["segment-00000.parquet", "flows.parquet", "meta.json"])
+def test_no_error_names_the_directory_that_it_is_read_in(packed: bytes, tmp_path: Path, name: str) -> None:
+    said = refused(archive({**members_without_manifest(packed), name: b"PAR1 is all there is"}), tmp_path)
+    assert said.startswith(f"bundle/{name} is damaged")
+    assert "exported again" in said
+    assert str(tmp_path) not in said
+
+
+def members_without_manifest(packed: bytes) -> dict[str, bytes]:
+    return {name: data for name, data in members(packed).items() if name != bundle.MANIFEST}
+
+
 def test_a_newer_version(tmp_path: Path) -> None:
     assert "upgrade profd" in refused(archive({"profd-bundle": b"2\n"}), tmp_path)
 
