@@ -389,6 +389,7 @@ DEMANGLE_RESULT_BYTES_MAX: Final = 16 * 1024  # a symbol of 200 bytes can stand 
 DEMANGLE_TOTAL_BYTES_MAX: Final = 32 * MiB  # of all symbols of one answer; those after them stay as recorded
 QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker
 ROLLUP_BYTES_MAX: Final = 8 * MiB  # of what is kept of one answer about one trace, before and after it is compressed
+ROLLUPS_CACHED_BYTES_MAX: Final = 256 * MiB  # of exported captures, in the cache of each user that asks them
 PACKED_BYTES_MAX: Final = 64 * MiB  # of a job's rollups that come to it as one file; of more it gets the directories
 CAPTURE_TRACES_MAX: Final = 4096  # of a capture that is asked as one
 COMMIT_BYTES_MAX: Final = 64 * MiB  # of what an exported capture says that it has

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
-from profd.questions.packed import PACKED, Layout, pack
 from profd.questions.table import directory, find, index
 from profd.segments.meta import TraceMeta
 from profd.store.access import may_read
@@ -191,10 +189,6 @@ class ReadLibrary:
     async def _run(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any]:
         """Its job; what that has worked out of each trace is kept for the next question."""
         name, arguments, rollups = asked.question.name, dict(asked.arguments), asked.question.rollups
-        if asked.capture and rollups:
-            found = await self._run_kept(asked, fds)
-            if found is not None:
-                return found
         staging = await asyncio.to_thread(self._stored.rollups_staging, asked.traces) if rollups else None
         if staging is None:
             return await self._run_job(name, arguments, fds)
@@ -204,18 +198,6 @@ class ReadLibrary:
             return found
         finally:
             await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)
-
-    async def _run_kept(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any] | None:
-        """The job of a capture, by what was kept of its traces alone; None where that does not answer it."""
-        names = ["trace", *(other.name for other in asked.question.others)]
-        places = {directory(name) for name in names} | {index(name) for name in names}
-        with os.fdopen(os.memfd_create("profd-kept"), "rb") as kept:
-            layouts = await asyncio.to_thread(_packed, asked, names, kept.fileno())
-            if layouts is None:
-                return None
-            others = {name: value for name, value in asked.arguments.items() if name not in places}
-            found = await self._run_job(asked.question.name, {**others, PACKED: layouts}, [*fds, kept.fileno()])
-        return None if found.get("needs_events") else found
 
     def _take(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
         try:
@@ -280,20 +262,6 @@ class ReadLibrary:
             more = ", …" if len(found) > _CANDIDATES_SHOWN else ""
             raise BadInput(f"{trace!r} is the beginning of {len(found)} traces ({some}{more}): give more of it.")
         return found[0]
-
-
-def _packed(asked: Asked, names: Sequence[str], out: int) -> dict[str, Layout] | None:
-    """Of the traces that each of these arguments names, what was kept: packed, or None."""
-    layouts = {}
-    for name in names:
-        traces, indexes = (asked.arguments.get(place, ()) for place in (directory(name), index(name)))
-        if len(indexes) < len(traces):
-            return None
-        found = pack([*map(Path, traces)], [*map(Path, indexes)], asked.question.rollups, out)
-        if found is None:
-            return None
-        layouts[name] = found
-    return layouts
 
 
 def with_record(answer: bytes, record: TraceRecord) -> bytes:
