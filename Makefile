@@ -24,12 +24,12 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 .venv-jax/.installed: tools/make_jax_env
 	@if tools/make_jax_env $(PYTHON) .venv-jax; then touch $@; else echo "no jax: the tests of real JAX processes are skipped"; fi
 
-.venv-engines/.installed: ## engines that read stored traces (1.9 GB), for the tests that run their queries
-	@$(PYTHON) -m venv .venv-engines && .venv-engines/bin/python -m pip -q install chdb==4.4.0 duckdb fastparquet pandas polars pyarrow 'ray[data]' \
+.venv-engines/.installed: ## engines that read stored traces (1.2 GB), for the tests that run their queries
+	@$(PYTHON) -m venv .venv-engines && .venv-engines/bin/python -m pip -q install chdb==4.4.0 duckdb fastparquet pandas polars pyarrow \
 	  && touch $@ || echo "no engines: the tests of docs/store.md run with pyarrow and DuckDB alone"
 
-.venv-spark/.installed: ## Spark, in an environment of its own
-	@$(PYTHON) -m venv .venv-spark && .venv-spark/bin/python -m pip -q install 'pyspark>=4.0'
+.venv-spark/.installed: ## Spark and Ray, in an environment of their own (1.3 GB)
+	@$(PYTHON) -m venv .venv-spark && .venv-spark/bin/python -m pip -q install 'pyspark>=4.0' 'ray[data]' aiohttp pandas
 	@touch $@
 
 .bench/xprof/.installed: ## XProf, which tests and bench ask for the lines that it derives
@@ -47,9 +47,9 @@ test: env ## lint, types, every test, the client on other Pythons
 test-clusters: env ## captures of many hosts, with a real Slurm and sshd; names what the machine lacks for that
 	@tools/test_clusters $(VENV)
 
-test-engines: env .venv-spark/.installed ## the queries of docs/store.md by Spark, too, with executors of their own; needs Java 17
+test-engines: env .venv-spark/.installed ## the queries of docs/store.md by Spark and Ray, with executors of their own; needs Java 17; minutes
 	@command -v java >/dev/null || { echo "test-engines: no java: apt-get install openjdk-17-jre-headless" >&2; exit 1; }
-	@PROFD_TEST_ENGINES=1 $(BIN)/python -m pytest -q -k Spark tests/unit/profd/segments/test_engines.py
+	@PROFD_TEST_ENGINES=1 $(BIN)/python -m pytest -q -k 'Spark or Ray' tests/unit/profd/segments/test_engines.py
 
 test-ui: env ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
 	@$(BIN)/python -m pip -q install 'playwright>=1.50'

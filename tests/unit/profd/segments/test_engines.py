@@ -28,7 +28,8 @@ ENGINES_PYTHON = ROOT / ".venv-engines" / "bin" / "python"
 IN_THE_PAGE = "/var/lib/profd/traces/1ngg8jm2p27wn"
 OURS = ("DuckDB", "pyarrow")  # are in the environment of the tests, too
 ENGINES = [*OURS, "polars", "pandas", "chdb"]
-SPARK_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
+CLUSTERS = ("Ray", "Spark")  # of processes
+CLUSTERS_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
 # Executors are processes of their own, as on a cluster.
 SPARK = {
     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -36,10 +37,8 @@ SPARK = {
     " --conf spark.driver.bindAddress=127.0.0.1 --conf spark.ui.enabled=false pyspark-shell",
 }
 SECONDS = {"Spark": 900, "Ray": 600}
-spark = pytest.param(
-    "Spark",
-    marks=pytest.mark.skipif(not os.environ.get("PROFD_TEST_ENGINES"), reason="make test-engines runs Spark"),
-)
+asked = pytest.mark.skipif(not os.environ.get("PROFD_TEST_ENGINES"), reason="make test-engines runs it: minutes")
+ray, spark = (pytest.param(engine, marks=asked) for engine in ("Ray", "Spark"))
 
 # What an engine made of it, as plain rows.
 TO_JSON = """
@@ -136,8 +135,8 @@ def trace(tmp_path_factory):
 
 
 def run(engine: str, program: str, folder: Path) -> str:
-    python = str(SPARK_PYTHON if engine == "Spark" else ENGINES_PYTHON)
-    if engine != "Spark" and not ENGINES_PYTHON.exists():
+    python = str(CLUSTERS_PYTHON if engine in CLUSTERS else ENGINES_PYTHON)
+    if engine not in CLUSTERS and not ENGINES_PYTHON.exists():
         if engine not in OURS:
             pytest.skip(f"no {ENGINES_PYTHON}: make .venv-engines/.installed")
         python = sys.executable
@@ -169,7 +168,7 @@ def our_averages(folder: Path) -> dict[tuple[str, str], list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [*ENGINES, "Ray", spark])
+@pytest.mark.parametrize("engine", [*ENGINES, ray, spark])
 def test_key_averages_are_ours(trace, engine):
     said = run(engine, query_of(engine, trace) + TO_JSON, trace)
     (rows,) = [json.loads(line.removeprefix("ROWS ")) for line in said.splitlines() if line.startswith("ROWS ")]
