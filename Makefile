@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-ui test-clusters check docs faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test test-long test-ui test-engines test-clusters check docs faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -m venv .venv-engines && .venv-engines/bin/python -m pip -q install chdb==4.4.0 duckdb fastparquet pandas polars pyarrow \
 	  && touch $@ || echo "no engines: the tests of docs/store.md run with pyarrow and DuckDB alone"
 
+.venv-spark/.installed: ## Spark and Ray, in an environment of their own (1.3 GB)
+	@$(PYTHON) -m venv .venv-spark && .venv-spark/bin/python -m pip -q install 'pyspark>=4.0' 'ray[data]' aiohttp pandas
+	@touch $@
+
 .bench/xprof/.installed: ## XProf, which tests and bench ask for the lines that it derives
 	@$(PYTHON) -m venv .bench/xprof && .bench/xprof/bin/python -m pip -q install xprof==2.24.2
 	@touch $@
@@ -42,6 +46,10 @@ test: env ## lint, types, every test, the client on other Pythons
 
 test-clusters: env ## captures of many hosts, with a real Slurm and sshd; names what the machine lacks for that
 	@tools/test_clusters $(VENV)
+
+test-engines: env .venv-spark/.installed ## the queries of docs/store.md by Spark and Ray, with executors of their own; needs Java 17; minutes
+	@command -v java >/dev/null || { echo "test-engines: no java: apt-get install openjdk-17-jre-headless" >&2; exit 1; }
+	@PROFD_TEST_ENGINES=1 $(BIN)/python -m pytest -q -k 'Spark or Ray' tests/unit/profd/segments/test_engines.py
 
 test-ui: env ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
 	@$(BIN)/python -m pip -q install 'playwright>=1.50'
@@ -115,4 +123,4 @@ protos: ## generated code anew, with the old generator that runs beside every pr
 	@tools/generate_protos
 
 clean: ## what the other targets made
-	rm -rf $(VENV) .venv-docs .venv-engines .venv-jax .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-docs .venv-engines .venv-jax .venv-spark .venv-protoc build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -71,6 +71,19 @@ def _averages(events: int) -> Iterator[Row]:
         arguments = {"trace_dir": trace_dir, "context": context}
         pairs = child("bench.ours.averages:stored", arguments, environment=ALLOCATOR)["result"]
         yield _against_duckdb(f"key averages of {size} stored events{what}", pairs, 4)
+    yield from _of_ranks()
+
+
+RANKS, RANK_EVENTS = 64, 200_000
+
+
+def _of_ranks() -> Iterator[Row]:
+    """A capture of very many ranks, its events and not rollups, to DuckDB over the same files."""
+    stored = _stored(data.trace(RANK_EVENTS))
+    for how, raw in (("as recorded", True), ("by torch's view rules", False)):
+        arguments = {"trace_dir": stored, "ranks": RANKS, "raw": raw}
+        pairs = child("bench.ours.averages:of_ranks", arguments, environment=ALLOCATOR)["result"]
+        yield _against_duckdb(f"averages of each of {RANKS} ranks of {RANK_EVENTS:,} events, {how}", pairs, 1.3)
 
 
 def _stored(trace: Path) -> str:

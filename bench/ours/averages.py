@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,9 @@ import pyarrow as pa
 from profd.events import EventTable
 from profd.query import rules, view
 from profd.query.averages import Grouping, averages, averages_of_trace, columns_for
+from profd.query.captured import Captured
+from profd.query.top import top_of_capture
+from profd.segments.meta import META_FILE, encode_struct, read_meta
 from profd.segments.reader import TraceReader
 
 from bench.peers import duckdb_averages
@@ -29,6 +34,31 @@ def stored(trace_dir: str, context: str) -> Pairs:
         return averages_of_trace(TraceReader(Path(trace_dir)), raw=False, grouping=GROUPINGS[context])
 
     return _pairs(ours, duckdb_averages.stored(trace_dir, context))
+
+
+def of_ranks(trace_dir: str, ranks: int, raw: bool) -> Pairs:
+    """(ours, DuckDB's) of the exact averages of each rank of a capture: one trace under so many names."""
+    folders = [_named_anew(Path(trace_dir), rank) for rank in range(ranks)]
+    capture = Captured(folders)
+    asked = {"group_by": "", "group_by_input_shape": False, "group_by_stack_n": 0, "with_backward": False, "raw": raw}
+
+    def ours() -> object:
+        return top_of_capture(capture, by="rank", limit=20, sort_by="self_cpu_time_total", **asked)
+
+    return _pairs(ours, duckdb_averages.of_files([str(one / "segment-*.parquet") for one in folders]), times=2)
+
+
+def _named_anew(trace: Path, rank: int) -> Path:
+    folder = trace.parent / f"{trace.name}-rank{rank}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for file in trace.iterdir():
+        if file.name != META_FILE:
+            os.link(file, folder / file.name)
+    meta = read_meta(trace)
+    meta.rank, meta.trace = rank, folder.name
+    (folder / META_FILE).write_bytes(encode_struct(meta))
+    return folder
 
 
 def columns(trace_dir: str) -> dict[str, Pairs]:
@@ -56,8 +86,8 @@ def _as_arrow(table: EventTable, calls: view.Calls) -> pa.Table:
     )
 
 
-def _pairs(ours: Callable[[], Any], peer: Callable[[], Any]) -> Pairs:
-    return [(_cpu(ours), _cpu(peer)) for _ in range(PAIRS + 1)][1:]
+def _pairs(ours: Callable[[], Any], peer: Callable[[], Any], times: int = PAIRS) -> Pairs:
+    return [(_cpu(ours), _cpu(peer)) for _ in range(times + 1)][1:]
 
 
 def _cpu(work: Callable[[], Any]) -> float:

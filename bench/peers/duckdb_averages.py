@@ -16,6 +16,10 @@ STORED = """
 select name, device_type, kind in (2, 12) as annotation {context}, count(*), sum(dur), sum(self_time)
 from read_parquet('{files}') group by all
 """
+OF_FILES = """
+select filename, name, device_type, kind in (2, 12) as annotation, count(*), sum(dur), sum(self_time)
+from read_parquet([{files}], filename = true) group by all
+"""
 COLUMNS = """
 select name, device_type, annotation {context}, count(*) filter (counted),
   sum(cpu), sum(self_cpu), sum(device), sum(self_device)
@@ -26,6 +30,11 @@ from calls group by all
 def stored(trace_dir: str, context: str = "") -> Callable[[], list[Any]]:
     """Runs on the Parquet files of a stored trace; `context`: a column to group by besides."""
     return _query(STORED.format(context=_also(context), files=f"{trace_dir}/segment-*.parquet"), None)
+
+
+def of_files(patterns: list[str]) -> Callable[[], list[Any]]:
+    """Runs on the files of many traces, each of which is a rank."""
+    return _query(OF_FILES.format(files=", ".join(f"'{one}'" for one in patterns)), None)
 
 
 def columns(calls: pa.Table, context: str = "") -> Callable[[], list[Any]]:

@@ -51,6 +51,7 @@ from profd.questions.jobs import find
 from profd.questions.library import Library
 from profd.questions.reading import ReadLibrary
 from profd.questions.table import QUESTIONS
+from profd.store.cached import CachedRollups, cache
 from profd.store.catalog import CATALOG_FILE
 from profd.store.exported import ExportedStore
 from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
@@ -267,7 +268,8 @@ def _is_store(root: Path) -> bool:
 def _run_on_exported(verb: str, root: Path, request: Request) -> object:
     if verb not in _ASKING:
         raise BadInput(f"{root} has exported captures, which are only read: `{verb}` needs a store.")
-    return asyncio.run(_ASKING[verb](ReadLibrary(ExportedStore(root), run_here), _caller(), request))
+    library = ReadLibrary(ExportedStore(root, CachedRollups(cache())), run_here)
+    return asyncio.run(_ASKING[verb](library, _caller(), request))
 
 
 def run(verb: str, root: Path, request: Request) -> object:

@@ -57,7 +57,8 @@ def write_all(capture: Captured, out: BinaryIO, progress: Progress) -> int:
     archive = _Archive(out, progress)
     archive.add_bytes(VERSION_FILE, f"{VERSION}\n".encode())
     for member in capture.members:
-        archive.add_trace(member.directory, member.open().meta, f"{member.trace}/")
+        reader = member.open()
+        archive.add_trace(reader.directory, reader.meta, f"{member.trace}/")
     archive.finish()
     return sum(member.events for member in capture.members)
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from profd.errors import BadInput, ProfdError
 from profd.limits import CAPTURE_THREADS_MAX, QUERY_ROWS_MAX
-from profd.segments.meta import read_meta
+from profd.segments.meta import TraceMeta, read_meta
 from profd.segments.place import place_of
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import NONE, Rollups
@@ -24,11 +24,15 @@ from profd.segments.rollups import NONE, Rollups
 Found = TypeVar("Found")
 
 
+class NeedsEvents(Exception):
+    """What was kept of this trace does not answer the question, and its files are not at hand."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One trace of a capture."""
 
-    directory: Path
+    directory: Path | None  # None: only what was kept of it is at hand
     trace: str
     rank: int | None  # None: its process has none; several traces may have the same, a process's and its children's
     host: str | None
@@ -44,7 +48,9 @@ class Member:
         return {"rank": self.rank, "host": self.host, "trace": self.trace}
 
     def open(self) -> TraceReader:
-        """Its reader."""
+        """Its reader. NeedsEvents where its files are not at hand."""
+        if self.directory is None:
+            raise NeedsEvents(self.trace)
         return TraceReader(self.directory, self.rollups)
 
 
@@ -63,12 +69,22 @@ class Captured:
         """
         self.capture = ""
         self.members: list[Member] = []
-        for number, directory in enumerate(directories):
-            meta = read_meta(directory)
-            capture, host = place_of(directory) or (meta.capture, meta.host or None)
+        known = rollups or [NONE] * len(directories)
+        self._hold((one, read_meta(one), own) for one, own in zip(directories, known, strict=True))
+
+    @classmethod
+    def of_kept(cls, traces: Iterable[tuple[TraceMeta, Rollups]]) -> Self:
+        """One of which only this is at hand: what each trace says of itself, and its rollups."""
+        self = cls(())
+        self._hold((None, meta, own) for meta, own in traces)
+        return self
+
+    def _hold(self, traces: Iterable[tuple[Path | None, TraceMeta, Rollups]]) -> None:
+        for directory, meta, rollups in traces:
+            capture, host = (directory and place_of(directory)) or (meta.capture, meta.host or None)
             self.capture = self.capture or capture
             edges = (meta.events, meta.start_ns, meta.end_ns)
-            own = (rollups[number] if rollups else NONE).of(meta.trace, meta.events)
+            own = rollups.of(meta.trace, meta.events)
             self.members.append(Member(directory, meta.trace, meta.rank, host, *edges, meta.source, own))
         self.members.sort(key=lambda one: (one.rank is None, one.rank or 0, one.host or "", one.trace))
 

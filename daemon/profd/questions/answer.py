@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd.model.question import AnswerKind, Cost, Question, Scope
-from profd.query.captured import Captured
+from profd.query.captured import Captured, NeedsEvents
+from profd.questions.packed import PACKED, Layout, unpacked
 from profd.questions.table import QUESTIONS, directory, index
+from profd.segments.meta import META_FILE, TraceMeta, decode_meta
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import Rollups, rules_of
 from profd.workers.jobs import Job, Progress, imported
@@ -31,19 +33,23 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
 
     `args`: `trace_dir`, a directory for each other trace, and arguments by name. Where a capture is asked, there is a
     list of directories in the place of each. `trace_index` and so on: where rollups of the traces lie; `staging`: where
-    new ones are written (`segments/rollup_files.py`). Returned of a long answer: how many `rows` or `events` it has,
-    where it has any. Raises BadInput for arguments that the table does not allow, NotFound and BadTrace for a trace
-    that cannot be read, and what the function raises.
+    new ones are written (`segments/rollup_files.py`). `packed`: in the place of the directories what was kept of the
+    traces, by their arguments; it is in the last of `fds` (`questions/packed.py`). Returned of a long answer: how many
+    `rows` or `events` it has, where it has any; `needs_events`: what was kept does not answer it, and nothing was
+    written. Raises BadInput for arguments that the table does not allow, NotFound and BadTrace for a trace that cannot
+    be read, and what the function raises.
     """
     others = [other.name for other in question.others]
     names = ["trace", *others]
-    ours = {_STAGING, *map(directory, names), *map(index, names)}
-    scope = Scope.CAPTURE if isinstance(args["trace_dir"], list) else Scope.TRACE
+    ours = {_STAGING, PACKED, *map(directory, names), *map(index, names)}
+    scope = Scope.TRACE if isinstance(args.get("trace_dir"), str) else Scope.CAPTURE
     arguments = question.checked({name: value for name, value in args.items() if name not in ours}, scope)
     arguments = {name: value for name, value in arguments.items() if name not in others}
+    function = imported(question.function if scope is Scope.TRACE else question.of_capture)
+    if PACKED in args:
+        return _answer_kept(question, partial(function, **arguments), [args[PACKED][name] for name in names], fds)
     rollups = _rollups(question, names, args)
     traces = [_opened(args[directory(name)], rollups) for name in names]
-    function = imported(question.function if scope is Scope.TRACE else question.of_capture)
     if question.cost is Cost.SHORT and not fds:
         return {"value": function(*traces, **arguments)}
     with os.fdopen(os.dup(fds[0]), "wb") as out:
@@ -54,6 +60,27 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
             return {"rows": _write_rows(found, out, progress)}
         _write_value(found, out)
     return {}
+
+
+def _answer_kept(
+    question: Question, function: Callable[..., Any], layouts: Sequence[Layout], fds: Sequence[int]
+) -> dict[str, Any]:
+    """The answer to captures by what was kept of their traces, or that it needs their events."""
+    rules = rules_of(question.name, question.version)
+    captures = [Captured.of_kept(_kept(files, rules) for files in of_all) for of_all in unpacked(fds[-1], layouts)]
+    try:
+        found = function(*captures)
+    except NeedsEvents:
+        return {"needs_events": True}
+    if question.cost is Cost.SHORT and len(fds) == 1:
+        return {"value": found}
+    with os.fdopen(os.dup(fds[0]), "wb") as out:
+        _write_value(found, out)
+    return {}
+
+
+def _kept(files: Mapping[str, memoryview], rules: str) -> tuple[TraceMeta, Rollups]:
+    return decode_meta(bytes(files[META_FILE]), META_FILE), Rollups(files, rules=rules)
 
 
 def _rollups(question: Question, names: Sequence[str], args: dict[str, Any]) -> Iterator[Rollups]:

@@ -16,7 +16,9 @@ from profd.errors import BadInput
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.limits import CAPTURE_TRACES_MAX
 from profd.model.capture import Loss
-from profd.questions.reading import OnUse, ReadLibrary
+from profd.questions.packed import PACKED, Layout, pack
+from profd.questions.reading import Asked, OnUse, ReadLibrary
+from profd.questions.table import directory, index
 from profd.segments.meta import TraceMeta
 from profd.store.access import require_owner
 from profd.store.catalog import TraceRecord
@@ -35,6 +37,23 @@ class Library(ReadLibrary):
         super().__init__(store, run_job, on_use)
         self.store = store
         self._host = host or os.uname().nodename
+
+    async def _run(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any]:
+        """By what was kept of a capture's traces, where that answers it; otherwise as any question."""
+        kept = await self._run_kept(asked, fds) if asked.capture and asked.question.rollups else None
+        return await super()._run(asked, fds) if kept is None else kept
+
+    async def _run_kept(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any] | None:
+        """The job of a capture, by what was kept of its traces alone; None where that does not answer it."""
+        names = ["trace", *(other.name for other in asked.question.others)]
+        places = {directory(name) for name in names} | {index(name) for name in names}
+        with os.fdopen(os.memfd_create("profd-kept"), "rb") as kept:
+            layouts = await asyncio.to_thread(_packed, asked, names, kept.fileno())
+            if layouts is None:
+                return None
+            others = {name: value for name, value in asked.arguments.items() if name not in places}
+            found = await self._run_job(asked.question.name, {**others, PACKED: layouts}, [*fds, kept.fileno()])
+        return None if found.get("needs_events") else found
 
     async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
         """Keep it from being evicted, or not any more. Owner, within limits, and admins."""
@@ -120,3 +139,17 @@ class Library(ReadLibrary):
         record = await self.get(caller, trace)
         require_owner(caller, record, what)
         return record
+
+
+def _packed(asked: Asked, names: Sequence[str], out: int) -> dict[str, Layout] | None:
+    """Of the traces that each of these arguments names, what was kept: packed, or None."""
+    layouts = {}
+    for name in names:
+        traces, indexes = (asked.arguments.get(place, ()) for place in (directory(name), index(name)))
+        if len(indexes) < len(traces):
+            return None
+        found = pack([*map(Path, traces)], [*map(Path, indexes)], asked.question.rollups, out)
+        if found is None:
+            return None
+        layouts[name] = found
+    return layouts

@@ -13,10 +13,10 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -57,9 +57,11 @@ class _Header(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rollups:
-    """Those of one trace. `kept`: where they lie; `fresh`: where new ones may be written, numbered `place`."""
+    """Those of one trace. `kept`: where they lie, or what is in each; `fresh`: where new ones may be written, numbered
+    `place`.
+    """
 
-    kept: Path | None = None
+    kept: Path | Mapping[str, memoryview] | None = None
     fresh: Path | None = None
     place: int = 0
     rules: str = ""  # of the question that is asked; `rules_of`
@@ -97,7 +99,7 @@ class Rollups:
 
         Its pages have checksums: what raises `DAMAGE` while it is read counts as not there, too.
         """
-        if self.kept is None:
+        if not isinstance(self.kept, Path):  # small ones alone are packed
             return None
         try:
             file = pq.ParquetFile(self.kept / name, page_checksum_verification=True)
@@ -142,7 +144,7 @@ class Rollups:
         if self.kept is None:
             return None
         try:
-            with open(self.kept / name, "rb") as file:
+            with self._file(self.kept, name) as file:
                 head = file.readline(_HEADER_BYTES_MAX)
                 header = msgspec.json.decode(head.removeprefix(_MAGIC), type=_Header)
                 if not head.startswith(_MAGIC) or not self._is_of(header):
@@ -151,8 +153,12 @@ class Rollups:
             if len(packed) > ROLLUP_BYTES_MAX or zlib.crc32(packed) != header.crc:
                 return None
             return _CODEC.decompress(packed, header.plain)
-        except (OSError, ValueError, RecursionError, pa.ArrowException, MemoryError):
+        except (OSError, LookupError, ValueError, RecursionError, pa.ArrowException, MemoryError):
             return None
+
+    @staticmethod
+    def _file(kept: Path | Mapping[str, memoryview], name: str) -> BinaryIO:
+        return io.BytesIO(kept[name]) if isinstance(kept, Mapping) else open(kept / name, "rb")
 
     def _is_of(self, header: _Header) -> bool:
         said = header.format, header.rules, header.trace, header.events

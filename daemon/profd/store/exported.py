@@ -19,6 +19,7 @@ from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
 from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
 from profd.segments.place import NULL
+from profd.store.cached import CachedRollups
 from profd.store.catalog import TraceRecord
 
 COMMIT_FILE: Final = "_COMMIT.json"
@@ -57,9 +58,14 @@ class Commit(msgspec.Struct, frozen=True):
 class ExportedStore:
     """All captures in a directory; answers as `Store` does what questions and lists ask. Blocking."""
 
-    def __init__(self, root: Path) -> None:
-        """Reads the commits and looks at the files that they name. OSError where the directory cannot be read."""
+    def __init__(self, root: Path, rollups: CachedRollups | None = None) -> None:
+        """Reads the commits and looks at the files that they name. OSError where the directory cannot be read.
+
+        `rollups`: where what was worked out of the traces is kept; None: nowhere.
+        """
         self.root = root
+        self._rollups = rollups or CachedRollups(None)
+        self._commits: dict[str, str] = {}  # trace -> digest of the commit that has it
         self._records: dict[str, TraceRecord] = {}
         self._directories: dict[str, Path] = {}
         self._wrong: dict[str, BadTrace] = {}  # by what the directory says that it is
@@ -119,14 +125,18 @@ class ExportedStore:
         """Where a trace lies."""
         return self._directories[trace]
 
-    def index(self, trace: str) -> None:
-        """An exported trace has no rollups: nothing is written where it lies."""
+    def index(self, trace: str) -> Path | None:
+        """Where rollups of a trace lie, if it has any; None: none are kept."""
+        return self._rollups.directory(self._commits[trace], trace)
 
-    def rollups_staging(self, traces: Sequence[TraceRecord]) -> None:
-        """There is none."""
+    def rollups_staging(self, traces: Sequence[TraceRecord]) -> Path | None:
+        """A directory for what a job works out of these; None where nothing is kept."""
+        return self._rollups.staging()
 
     def take_rollups(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
-        """There are none."""
+        """Keep what a job has written there. OSError."""
+        folders = [folder for trace in traces if (folder := self.index(trace)) is not None]
+        self._rollups.take(staging, folders, names)
 
     def meta(self, trace: str) -> TraceMeta:
         """Everything a trace says of itself. NotFound, BadTrace."""
@@ -163,7 +173,9 @@ class ExportedStore:
             record = TraceRecord.of(one.trace, _meta(directory, one, commit.capture))
             named = msgspec.structs.replace(record, capture=commit.capture, host=one.host or "")
             taken[one.trace] = directory, named
+        digest = _sha256(folder / COMMIT_FILE)
         for trace, (directory, record) in taken.items():
+            self._commits[trace] = digest
             self._directories[trace] = directory
             self._records[trace] = record
 

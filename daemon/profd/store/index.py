@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Index:
             self.root.mkdir(mode=0o700, exist_ok=True)
             for folder in self.root.iterdir():
                 if folder.name in traces:
-                    self._sizes[folder.name] = _bytes_in(folder)
+                    self._sizes[folder.name] = bytes_in(folder)
                 else:
                     _remove(folder)
 
@@ -61,21 +61,10 @@ class Index:
         """
         identity.make_readable(staging)
         with disk(self.root, "Storing"):
-            for file in os.scandir(staging):
-                found = parsed(file.name)
-                seen = file.stat(follow_symlinks=False)
-                fits = found is not None and stat.S_ISREG(seen.st_mode) and seen.st_size <= bytes_max(found[1])
-                if found is None or not fits or found[0] >= len(traces) or found[1] not in names:
-                    log.warning("a worker left what is no rollup", extra={"file": file.name[:100]})
-                    continue
-                self._put(Path(file.path), self.root / traces[found[0]], found[1])
-
-    def _put(self, file: Path, folder: Path, name: str) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        fresh = folder / f".{name}.{secrets.token_hex(4)}"
-        os.link(file, fresh, follow_symlinks=False)
-        rename(fresh, folder / name)
-        self._sizes[folder.name] = _bytes_in(folder)
+            for file, place, name in rollups_in(staging, len(traces), names):
+                folder = self.root / traces[place]
+                put(file, folder, name)
+                self._sizes[folder.name] = bytes_in(folder)
 
     def drop(self, traces: Iterable[Held], limit: int) -> None:
         """Remove some until the others have `limit` bytes, by the rules by which traces go. `traces`: all of them."""
@@ -90,7 +79,28 @@ class Index:
             _remove(self.root / trace)
 
 
-def _bytes_in(folder: Path) -> int:
+def rollups_in(staging: Path, traces: int, names: Collection[str]) -> Iterator[tuple[Path, int, str]]:
+    """(file, place of its trace, name) of what a job has left of so many traces; strangers are logged."""
+    for file in os.scandir(staging):
+        found = parsed(file.name)
+        seen = file.stat(follow_symlinks=False)
+        fits = found is not None and stat.S_ISREG(seen.st_mode) and seen.st_size <= bytes_max(found[1])
+        if found is None or not fits or found[0] >= traces or found[1] not in names:
+            log.warning("a worker left what is no rollup", extra={"file": file.name[:100]})
+            continue
+        yield Path(file.path), *found
+
+
+def put(file: Path, folder: Path, name: str) -> None:
+    """It takes the place of the one of this name in a folder, which is made."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    fresh = folder / f".{name}.{secrets.token_hex(4)}"
+    os.link(file, fresh, follow_symlinks=False)
+    rename(fresh, folder / name)
+
+
+def bytes_in(folder: Path) -> int:
+    """Of all files in it."""
     size = 0
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):

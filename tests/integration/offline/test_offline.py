@@ -187,7 +187,8 @@ def profctl(tmp_path):
             str(tmp_path / store),
             *words,
         ]
-        done = subprocess.run(whole, capture_output=True, text=True, timeout=60)
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        done = subprocess.run(whole, capture_output=True, text=True, timeout=60, env=environment)
         assert done.returncode == code, done.stderr
         clean = not code and ("--json" in words or words[0] == "files")
         return done.stdout if clean else done.stdout + done.stderr
@@ -213,6 +214,7 @@ def test_an_exported_capture_answers_as_the_store(profctl, capture, tmp_path):
         ["sql", capture, "select sum(start_ns) from events"],
     ):
         assert profctl(*question, "--json", store="out") == profctl(*question, "--json")
+    assert sorted(path.name for path in tmp_path.glob("cache/profd/rollups/*/*")) == ["gpu", "gpu", "top", "top"]
     files = profctl("files", "c01", "--check", store="out").splitlines()
     assert [Path(file).parent.parent.name for file in files] == ["rank=0", "rank=1"]
     assert len(profctl("files", capture).splitlines()) == 2  # of a store, too

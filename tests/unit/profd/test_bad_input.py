@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import profd.query
+import pyarrow.parquet as pq
 import pytest
 from profd import _engine
 from profd.answers.explain import explain
@@ -20,6 +21,7 @@ from profd.events import NO_END, NO_ROW, Kind
 from profd.export import chrome, folded
 from profd.limits import SEGMENT_ROWS
 from profd.query.tree import tree_lines
+from profd.segments.contract import FIELDS
 
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of
@@ -41,6 +43,7 @@ def imported(tmp_path: Path) -> Import:
 
 
 def span(name: str, ts: float, dur: float, tid: int = 1, pid: int = 1, cat: str = "cpu_op", **args: Any) -> Row:
+    args = args.pop("args", args)
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
@@ -224,3 +227,29 @@ def test_the_extremes_of_an_int64(tmp_path: Path) -> None:
         "end": (0, 0),
     }
     ask_everything(trace, tmp_path)
+
+
+def exported(trace: profd.query.Trace, tmp_path: Path) -> list[Row]:
+    with (tmp_path / "out").open("wb") as out:
+        chrome.write(trace.reader, out, None, lambda what, share: None)
+    records: list[Row] = json.loads((tmp_path / "out").read_bytes())["traceEvents"]
+    return [record for record in records if record["ph"] == "X"]
+
+
+def test_a_hundred_thousand_keys_of_arguments(imported: Import, tmp_path: Path) -> None:
+    """Another key for each event: none is lost, and no column comes for any."""
+    trace = imported([span("call", n, 1, args={f"key {n}": n}) for n in range(MANY)])
+    assert [one["args"][f"key {n}"] for n, one in enumerate(exported(trace, tmp_path))] == [*range(MANY)]
+    (file, *_) = trace.reader.directory.glob("segment-*")
+    assert len(pq.ParquetFile(file).schema_arrow) == len(FIELDS)
+    assert len(trace.key_averages()) == 1
+
+
+def test_arguments_of_megabytes(imported: Import, tmp_path: Path) -> None:
+    """Texts, lists and objects larger than any page: they come back, and questions that read none of them answer."""
+    huge = {"text": "x" * (4 << 20), "list": [*range(200_000)], "object": {str(n): [n] for n in range(50_000)}}
+    trace = imported([span("small", 0, 1), span("huge", 10, 5, args=huge), span("small", 20, 1)])
+    found = exported(trace, tmp_path)
+    assert [one["name"] for one in found] == ["small", "huge", "small"]
+    assert {key: found[1]["args"][key] for key in huge} == huge
+    assert sorted((row.name, row.count) for row in trace.key_averages()) == [("huge", 1), ("small", 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,11 +28,26 @@ ENGINES_PYTHON = ROOT / ".venv-engines" / "bin" / "python"
 IN_THE_PAGE = "/var/lib/profd/traces/1ngg8jm2p27wn"
 OURS = ("DuckDB", "pyarrow")  # are in the environment of the tests, too
 ENGINES = [*OURS, "polars", "pandas", "chdb"]
+CLUSTERS = ("Ray", "Spark")  # of processes
+CLUSTERS_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
+# Executors are processes of their own, as on a cluster.
+SPARK = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_SUBMIT_ARGS": "--master local-cluster[2,1,1024] --conf spark.driver.host=127.0.0.1"
+    " --conf spark.driver.bindAddress=127.0.0.1 --conf spark.ui.enabled=false pyspark-shell",
+}
+SECONDS = {"Spark": 900, "Ray": 600}
+asked = pytest.mark.skipif(not os.environ.get("PROFD_TEST_ENGINES"), reason="make test-engines runs it: minutes")
+ray, spark = (pytest.param(engine, marks=asked) for engine in ("Ray", "Spark"))
 
 # What an engine made of it, as plain rows.
 TO_JSON = """
 import json
 def plain(table):
+    if hasattr(table, "take_all"):
+        return [list(row.values()) for row in table.take_all()]
+    if hasattr(table, "toLocalIterator"):
+        return [list(row) for row in table.collect()]
     if hasattr(table, "to_pylist"):
         return [list(row.values()) for row in table.to_pylist()]
     if hasattr(table, "fetchall"):
@@ -71,6 +87,12 @@ names = [json.loads(line)["name"] for line in str(chdb.query(f"describe {files}"
 asked = ", ".join(f"count({name}) as {name}" for name in names)
 counts = json.loads(str(chdb.query(f"select {asked} from {files}", "JSONEachRow")))
 counts = {name: int(counts[name]) for name in names}
+""",
+    "Spark": """
+from pyspark.sql import SparkSession, functions as f
+events = SparkSession.builder.getOrCreate().read.parquet("FOLDER/segment-*.parquet")
+(row,) = events.select([f.count(name).alias(name) for name in events.columns]).collect()
+counts = row.asDict()
 """,
 }
 
@@ -112,13 +134,16 @@ def trace(tmp_path_factory):
     return folder / "trace"
 
 
-def run(engine: str, program: str) -> str:
-    python = str(ENGINES_PYTHON)
-    if not ENGINES_PYTHON.exists():
+def run(engine: str, program: str, folder: Path) -> str:
+    python = str(CLUSTERS_PYTHON if engine in CLUSTERS else ENGINES_PYTHON)
+    if engine not in CLUSTERS and not ENGINES_PYTHON.exists():
         if engine not in OURS:
             pytest.skip(f"no {ENGINES_PYTHON}: make .venv-engines/.installed")
         python = sys.executable
-    done = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, **(SPARK if engine == "Spark" else {}), "SPARK_WORKER_DIR": str(folder.parent)}
+    done = subprocess.run(
+        [python, "-c", program], capture_output=True, text=True, timeout=SECONDS.get(engine, 300), env=environment
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -143,9 +168,9 @@ def our_averages(folder: Path) -> dict[tuple[str, str], list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES, ray, spark])
 def test_key_averages_are_ours(trace, engine):
-    said = run(engine, query_of(engine, trace) + TO_JSON)
+    said = run(engine, query_of(engine, trace) + TO_JSON, trace)
     (rows,) = [json.loads(line.removeprefix("ROWS ")) for line in said.splitlines() if line.startswith("ROWS ")]
     found = {(name, DeviceType(device).label): numbers for name, device, *numbers in rows}
     assert found == our_averages(trace)
@@ -153,10 +178,10 @@ def test_key_averages_are_ours(trace, engine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES, spark])
 def test_every_column_is_read(trace, engine):
     program = COUNTS[engine].replace("FOLDER", str(trace))
-    said = run(engine, f"import json\n{program}\nprint('COUNTS', json.dumps(counts))")
+    said = run(engine, f"import json\n{program}\nprint('COUNTS', json.dumps(counts))", trace)
     counts = list(json.loads(said.split("COUNTS ")[1]).values())
     files = [trace / info.file for info in TraceReader(trace).segments]
     tables = [pq.ParquetFile(file).read() for file in files]

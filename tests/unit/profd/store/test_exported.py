@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,12 @@ from typing import Any
 
 import pytest
 from profd.errors import BadTrace, NotFound
+from profd.offline import run_here
+from profd.questions.reading import ReadLibrary
 from profd.segments.place import NULL
+from profd.store.cached import CachedRollups
 from profd.store.exported import COMMIT_FILE, ExportedStore
+from profd.trust.caller import Caller
 
 from tests.support.many_ranks import CAPTURE, member, training
 
@@ -174,3 +180,55 @@ def test_one_bad_capture_keeps_nobody_from_another(root: Path) -> None:
     assert store.get("rank0").rank == 0
     with pytest.raises(BadTrace, match="capture=c9"):
         store.newest_first()  # a list without it would hide it
+
+
+class Asker:
+    """Somebody who asks captures, with a cache."""
+
+    def __init__(self, root: Path, cache: Path, most: int = 1 << 30) -> None:
+        self.cache = cache
+        self._stored = ExportedStore(root, CachedRollups(cache, most))
+        self._me = Caller(os.getuid(), os.getgid(), "me", admin=True, pid=os.getpid())
+
+    def top(self) -> Any:
+        library = ReadLibrary(self._stored, run_here)
+
+        async def ask() -> Any:
+            return await library.answer(await library.asked(self._me, "top", "", {}, CAPTURE))
+
+        return asyncio.run(ask())
+
+    def kept(self) -> list[str]:
+        return sorted(path.name for path in self.cache.glob("*/*"))
+
+
+def test_what_was_worked_out_is_kept_in_the_cache_of_who_asks_and_not_where_the_capture_lies(
+    root: Path, tmp_path: Path
+) -> None:
+    before = {*root.rglob("*")}
+    told = Asker(root, tmp_path / "cache").top()
+    assert Asker(root, tmp_path / "cache").kept() == ["top"] * len(RANKS)
+    for name in RANKS:  # events that can be read no more, of as many bytes
+        path = segment(root, name)
+        path.write_bytes(bytes(path.stat().st_size))
+    assert Asker(root, tmp_path / "cache").top() == told
+    assert {*root.rglob("*")} == before
+    with pytest.raises(BadTrace):
+        Asker(root, tmp_path / "another").top()
+    # GIVEN a capture that was written anew THEN what was kept of the other one does not answer
+    _commit(root, {**committed(root), "more": 1})
+    with pytest.raises(BadTrace):
+        Asker(root, tmp_path / "cache").top()
+
+
+def test_the_cache_is_bounded_and_need_not_be_there(root: Path, tmp_path: Path) -> None:
+    asker = Asker(root, tmp_path / "cache")
+    told = asker.top()
+    largest = max(file.stat().st_size for file in asker.cache.glob("*/*"))
+    small = Asker(root, tmp_path / "small", most=2 * largest)
+    assert small.top() == told
+    assert 0 < len(small.kept()) < len(RANKS)
+    assert small.top() == told
+    assert not any(tmp_path.glob("*/.staging-*"))
+    (tmp_path / "file").touch()
+    assert Asker(root, tmp_path / "file").top() == told

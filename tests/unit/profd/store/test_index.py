@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,79 @@ async def test_a_stale_one_is_replaced(store: Store, monkeypatch: pytest.MonkeyP
     header = json.loads(file.read_bytes().partition(b"\n")[0].partition(b" ")[2])
     assert (header["rules"], header["trace"], header["events"]) == ("9.9.9 top 2", trace.id, 50)
     assert file.read_bytes() != before
+
+
+OF_CAPTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "top": ("top", {}),
+    "top by module": ("top", {"group_by": "module", "by": "rank"}),
+    "steps": ("steps", {}),
+    "gpu": ("gpu", {}),
+    "diff": ("diff", {"other": "c0123456789ff"}),
+}
+
+
+class Jobs:
+    """Answers here, and knows what it was asked."""
+
+    def __init__(self) -> None:
+        self.arguments: list[set[str]] = []
+
+    async def __call__(self, job: str, args: dict[str, Any], fds: Any = (), on_progress: Any = None) -> dict[str, Any]:
+        self.arguments.append({*args})
+        return await run_here(job, args, fds, on_progress)
+
+    async def ask(self, store: Store, what: str) -> Any:
+        """The answer about all traces, and whether a job had their directories."""
+        self.arguments.clear()
+        name, values = OF_CAPTURES[what]
+        library = Library(store, self)
+        with tempfile.TemporaryFile() as out:
+            await library.answer(await library.asked(ANN, name, "", values, CAPTURE), out.fileno())
+            out.seek(0)
+            return out.read(), ["trace_dir" in one for one in self.arguments]
+
+
+@pytest.mark.parametrize("what", OF_CAPTURES)
+async def test_a_capture_is_answered_by_what_was_kept_of_its_traces_without_their_directories(
+    store: Store, what: str
+) -> None:
+    """Making a way to each of a thousand directories took longer than the answer."""
+    for capture in (CAPTURE, "c0123456789ff"):
+        for rank in range(2):
+            add(store, ANN, capture=capture, rank=rank)
+    jobs = Jobs()
+    told, with_directories = await jobs.ask(store, what)
+    assert with_directories == [True]
+    assert await jobs.ask(store, what) == (told, [False])
+    # GIVEN one that nothing was kept of THEN the events answer
+    for file in next(store.root.glob("index/*")).iterdir():
+        file.unlink()
+    assert await jobs.ask(store, what) == (told, [True])
+    # GIVEN one that is of other rules, or damaged THEN they do, too: the job says so
+    next(store.root.glob("index/*/*")).write_bytes(b"profd-rollup {}\n")
+    assert await jobs.ask(store, what) == (told, [False, True])
+    assert await jobs.ask(store, what) == (told, [False])
+
+
+async def test_of_more_than_fits_a_job_gets_the_directories(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        add(store, ANN, capture=CAPTURE, rank=rank)
+    jobs = Jobs()
+    told, _ = await jobs.ask(store, "top")
+    size = sum(
+        path.stat().st_size for pattern in ("index/*/top", "traces/*/meta.json") for path in store.root.glob(pattern)
+    )
+    monkeypatch.setattr("profd.questions.packed.PACKED_BYTES_MAX", size)
+    assert await jobs.ask(store, "top") == (told, [False])
+    monkeypatch.setattr("profd.questions.packed.PACKED_BYTES_MAX", size - 1)
+    assert await jobs.ask(store, "top") == (told, [True])
+
+
+async def test_a_link_among_what_was_kept_is_not_followed(store: Store, tmp_path: Path) -> None:
+    add(store, ANN, capture=CAPTURE)
+    jobs = Jobs()
+    told, _ = await jobs.ask(store, "top")
+    kept_file = next(store.root.glob("index/*/top"))
+    kept_file.rename(tmp_path / "elsewhere")
+    kept_file.symlink_to(tmp_path / "elsewhere")
+    assert await jobs.ask(store, "top") == (told, [True])

@@ -1,0 +1,69 @@
+"""Rollups of exported captures, in the cache of the user that asks: nothing is written where a capture lies.
+
+    $XDG_CACHE_HOME/profd/rollups/<digest of a commit and a trace>/<name>
+
+Bounded: those that were written longest ago go first. Who removes the directory loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from profd.limits import ROLLUPS_CACHED_BYTES_MAX
+from profd.store.index import bytes_in, put, rollups_in
+
+_STAGING: Final = ".staging-"
+
+
+def cache() -> Path | None:
+    """Where they lie; None for a user without a home."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    with contextlib.suppress(RuntimeError):
+        return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "profd" / "rollups"
+    return None
+
+
+class CachedRollups:
+    """Those of all captures that were asked. Blocking; several processes may use it at once."""
+
+    def __init__(self, root: Path | None, most: int = ROLLUPS_CACHED_BYTES_MAX) -> None:
+        self._root = root
+        self._most = most
+
+    def directory(self, commit: str, trace: str) -> Path | None:
+        """Those of a trace of this commit, which is named by a digest; None where nothing is kept."""
+        if self._root is None:
+            return None
+        return self._root / hashlib.sha256(f"{commit} {trace}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    def staging(self) -> Path | None:
+        """A fresh, empty directory for a job to write new ones to; None where there can be none."""
+        if self._root is None:
+            return None
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._root))
+        except OSError:
+            return None
+
+    def take(self, staging: Path, folders: Sequence[Path], names: Collection[str]) -> None:
+        """What a job has written about these traces takes the place of what is there; then what is too much goes."""
+        for file, place, name in rollups_in(staging, len(folders), names):
+            put(file, folders[place], name)
+        left, kept = self._most, sorted(self._folders(), key=lambda one: one[0], reverse=True)
+        for _, size, folder in kept:
+            left -= size
+            if left < 0 and not staging.samefile(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folders(self) -> Iterator[tuple[float, int, Path]]:
+        for folder in self._root.iterdir() if self._root else ():
+            with contextlib.suppress(OSError):  # another process may be as far
+                yield folder.stat().st_mtime, bytes_in(folder), folder
