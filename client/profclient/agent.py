@@ -300,7 +300,7 @@ def _framework() -> str:
 
 
 def _abilities() -> str:
-    found = ["ranges", "stacks", "modules", "torch"]
+    found = ["ranges", "stacks", "modules", "torch", "recall"]
     if os.path.exists(COLLECTOR):
         found.append("cuda")
     if _ADAPTER in sys.modules and _has_observer():

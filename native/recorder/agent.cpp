@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent_control.h"
+#include "agent_recall.h"
 
 namespace profd::agent {
 namespace {
@@ -102,6 +103,7 @@ void in_parent() { agent().requests.mutex.unlock(); }
 void in_child() {
   Agent& one = agent();
   if (one.control) one.control->forget();
+  forget_recall(one.requests);
   one.requests.wake.close();
   one.running = false;
   one.requests.snapshot.state = State::Off;

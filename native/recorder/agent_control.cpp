@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "agent_recall.h"
 #include "recorder.h"
 
 namespace profd::agent {
@@ -48,6 +49,7 @@ void Control::run() {
     if (link_.connected()) receive();
     if (link_.connected() && now_ms() >= greeting_end_) lose(backoff());
     tell_changes();
+    tell_recalled();
     publish_recording();
   }
   if (requests_.leave == Leave::Quit) {
@@ -141,6 +143,7 @@ bool Control::obey(const Frame& frame) {
     case Type::Stop: return recording_.stop(frame.epoch), true;
     case Type::Release: return recording_.release(frame.epoch), true;
     case Type::Limit: return recording_.limit(frame), true;
+    case Type::Recall: return recall(requests_, frame.epoch, frame.fields.number("entries", 0) == uint64_t{1}), true;
     case Type::Refused: return refused(frame), true;
     default: return false;
   }
@@ -189,6 +192,23 @@ void Control::tell_changes() {
     requests_.changed.clear();
   }
   if (!link_.send(packet_)) lose(backoff());
+}
+
+// Also where nobody is there any more: the descriptors are let go of.
+void Control::tell_recalled() {
+  std::vector<Recalled> answers;
+  {
+    std::lock_guard lock(requests_.mutex);
+    answers.swap(requests_.recalled);
+  }
+  for (const Recalled& each : answers) {
+    if (welcomed_) {
+      packet_.begin(Type::Recalled, each.number);
+      if (each.fd < 0) packet_.add("why", each.why);
+      if (!link_.send(packet_, each.fd)) lose(backoff());
+    }
+    if (each.fd >= 0) close(each.fd);
+  }
 }
 
 void Control::publish(State state, const char* why) {

@@ -28,6 +28,7 @@ class Control {
   void lose(Milliseconds retry_in);
   void give_up_for_now();
   void tell_changes();
+  void tell_recalled();
   void publish(State state, const char* why);
   void publish_recording();
   Milliseconds backoff();

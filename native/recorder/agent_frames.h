@@ -28,6 +28,8 @@ enum class Type : uint16_t {
   Changed = 11,
   Limit = 12,
   Disarmed = 13,
+  Recall = 14,
+  Recalled = 15,
 };
 
 struct FrameHeader {

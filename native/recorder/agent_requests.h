@@ -14,6 +14,13 @@ namespace profd::agent {
 
 enum class Leave : int { Stay, Pause, Quit };
 
+// The answer to a RECALL: a sealed memfd of ours until it is sent, or -1 and why.
+struct Recalled {
+  uint64_t number;
+  int fd;
+  std::string why;
+};
+
 struct Requests {
   std::atomic<Leave> leave{Leave::Stay};
   std::atomic<const char*> quit_reason{nullptr};
@@ -26,6 +33,8 @@ struct Requests {
   Wake wake;
   std::string changed;  // lines to be told
   std::string hello;
+  std::vector<Recalled> recalled;
+  bool recalling = false;  // a thread is at it
   std::vector<std::pair<std::string, std::string>> notes;
   std::vector<std::string> begun;  // options whose hooks have returned, of this recording
   Snapshot snapshot;

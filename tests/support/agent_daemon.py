@@ -23,7 +23,8 @@ from pathlib import Path
 HEADER = struct.Struct("<IHHQ")
 MAGIC = 0x31474150
 HELLO, WELCOME, REFUSED, ARM, ARMED, STOP, STOPPED, RELEASE, STATUS, FAILED, CHANGED, LIMIT, DISARMED = range(1, 14)
-FROM_AGENTS = (HELLO, ARMED, STOPPED, STATUS, FAILED, CHANGED, DISARMED)
+RECALL, RECALLED = 14, 15
+FROM_AGENTS = (HELLO, ARMED, STOPPED, STATUS, FAILED, CHANGED, DISARMED, RECALLED)
 PACKET_BYTES_MAX = 16 * 1024
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 TIMEOUT_SECONDS = 60.0
@@ -119,7 +120,7 @@ class AgentLink:
         for _, _, data in control:
             descriptors.frombytes(data)
         packet = parse(raw)
-        if len(descriptors) > 1 or (descriptors and packet.kind not in (ARMED, HELLO)):
+        if len(descriptors) > 1 or (descriptors and packet.kind not in (ARMED, HELLO, RECALLED)):
             raise Broken("descriptors where none belong")
         packet.fd = descriptors[0] if descriptors else -1
         return packet

@@ -110,13 +110,14 @@ def show(record: Record, as_json: bool) -> None:
     _print(Outcome(record.id, _with_left_out(hosts, record)), as_json)
 
 
-def where(way: Way, request: pb.WhereRequest) -> dict[str, list[pb.ProcessStacks] | ClientError]:
+def where(way: Way, request: pb.WhereRequest) -> dict[str, pb.WhereResponse | ClientError]:
     """The stacks of all hosts' processes. A host without any of the ranks that were asked for is left out."""
 
-    async def look(host: Host) -> list[pb.ProcessStacks]:
-        return list((await host.call("Where", request)).processes)
+    async def look(host: Host) -> pb.WhereResponse:
+        answer: pb.WhereResponse = await host.call("Where", request)
+        return answer
 
-    answers: dict[str, list[pb.ProcessStacks] | ClientError] = _run(each(way, look))
+    answers: dict[str, pb.WhereResponse | ClientError] = _run(each(way, look))
     if request.selector.ranks and any(not isinstance(answer, NotFoundError) for answer in answers.values()):
         return {host: answer for host, answer in answers.items() if not isinstance(answer, NotFoundError)}
     return answers

@@ -152,3 +152,9 @@ def ago(unix_ns: int | None, now_ns: int | None = None) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit} ago"
     return f"{seconds} s ago"
+
+
+def share(part: int, whole: int) -> str:
+    """`12 %`, `0.4 %`."""
+    found = 100 * part / whole if whole else 0.0
+    return f"{found:.0f} %" if found >= 1 or not part else f"{found:.1f} %"

@@ -200,6 +200,7 @@ _TABLE: Final = (
         *("critical", "What the end of the steps waited for.", "profd.answers.critical.answer:critical", VALUE),
         cost=Cost.SHORT,
         arguments=(Integer("limit", "So many names, those with most time on the path; 0: all.", default=10, least=0),),
+        of_capture="profd.answers.ranks.critical:critical_of_capture",
     ),
     Question(
         *(

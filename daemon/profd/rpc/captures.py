@@ -12,6 +12,7 @@ from typing import Final
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import capture_pb2_grpc
 
+from profd.attached.collectives import Collectives
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Request, forbidden, missing
 from profd.errors import BadInput, ProfdError
@@ -42,9 +43,17 @@ TranslatePids = Callable[[callers.Caller, Sequence[int]], list[int]]
 class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
     """All calls of the service. The interceptor has set the caller in the context."""
 
-    def __init__(self, manager: CaptureManager, where: Where, translate_pids: TranslatePids = translate_pids) -> None:
+    def __init__(
+        self,
+        manager: CaptureManager,
+        where: Where,
+        translate_pids: TranslatePids = translate_pids,
+        collectives: Collectives | None = None,
+    ) -> None:
+        """`collectives`: None, and nothing is said of them."""
         self._manager = manager
         self._where = where
+        self._collectives = collectives
         self._translate_pids = translate_pids
         self._lists = InTurn()
         self._stacks_rate = Rates(_STACKS)
@@ -108,10 +117,14 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
         if processes:
             self._stacks_rate.take(Holder.of(callers.current()), len(processes))
-        answers = await asyncio.gather(*(self._stacks(process, request.native) for process in processes))
+        before = await self._collectives.before(processes) if self._collectives and processes else None
+        read = await asyncio.gather(*(self._stacks(process, request.native) for process in processes))
+        stacks = {process.id: threads for process, (_, threads) in zip(processes, read, strict=True)}
+        said = await self._collectives.after(before, processes, stacks) if self._collectives and before else []
+        answers = [answer for answer, _ in read]
         answers += [pb.ProcessStacks(pid=p.id.pid, error=forbidden(p)) for p in found.forbidden if selector.pids]
         answers += [pb.ProcessStacks(pid=pid, error=missing(pid)) for pid in found.missing]
-        return pb.WhereResponse(processes=answers)
+        return pb.WhereResponse(processes=answers, collectives=map(translate.collectives_message, said))
 
     async def SetEnabled(self, request: pb.SetEnabledRequest, context: object) -> pb.SetEnabledResponse:
         self._manager.set_enabled(callers.current(), request.enabled, request.why[:512])
@@ -126,13 +139,13 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             pids = await asyncio.to_thread(self._translate_pids, caller, pids)
         return translate.selector_from_untrusted(message, pids)
 
-    async def _stacks(self, process: Process, native: bool) -> pb.ProcessStacks:
+    async def _stacks(self, process: Process, native: bool) -> tuple[pb.ProcessStacks, Sequence[ThreadStack]]:
         answer = pb.ProcessStacks(pid=process.id.pid, command=translate.text(process.command), rank=process.rank)
         try:
             async with self._few.place(callers.current().uid):
                 threads = await self._where(process, native)
         except ProfdError as error:
             answer.error = translate.text(str(error))
-            return answer
+            return answer, ()
         answer.threads.extend(translate.stack_message(thread) for thread in threads)
-        return answer
+        return answer, threads

@@ -8,6 +8,8 @@ from typing import Final
 
 from profproto.v1 import capture_pb2 as pb
 
+from profd.answers.hangs.look import Place
+from profd.attached.collectives import JobVerdict
 from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
@@ -274,6 +276,34 @@ def stack_message(stack: ThreadStack) -> pb.ThreadStack:
         lock_holder=stack.lock_holder,
         waits_gil=stack.waits_gil,
     )
+
+
+def collectives_message(said: JobVerdict) -> pb.Collectives:
+    """What the flight recorders of a job say."""
+    verdict = said.verdict
+    return pb.Collectives(
+        job=text(said.job),
+        state=verdict.state.value,
+        sentences=map(text, verdict.sentences),
+        group=text(verdict.group),
+        sequence=verdict.sequence,
+        operation=text(verdict.operation),
+        waited_ns=verdict.waited_ns,
+        missing=[
+            pb.MissingRank(name=each.name, last=each.last, at=_place_message(each.at), what=text(each.what))
+            for each in verdict.missing
+        ],
+        waiting=verdict.waiting,
+        waits_at=_place_message(verdict.waits_at),
+        notes=map(text, verdict.notes),
+        pids=said.pids,
+    )
+
+
+def _place_message(place: Place | None) -> pb.Frame | None:
+    if place is None:
+        return None
+    return pb.Frame(function=text(place.function), file=text(place.file), line=max(0, min(place.line, _INT32_MAX)))
 
 
 def text(value: str) -> str:

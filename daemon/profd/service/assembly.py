@@ -19,6 +19,7 @@ from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query
 from profd.attached.agents.porters import Porters
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
+from profd.attached.collectives import Collectives
 from profd.attached.ingest.intake import Ingest
 from profd.attached.ingest.pushed import Pushed
 from profd.attached.ingest.streamers import Streamers
@@ -461,7 +462,7 @@ class Daemon:
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,
-                CaptureServicer(self._manager, self._audit.looked(where.stacks)),
+                CaptureServicer(self._manager, self._audit.looked(where.stacks), collectives=Collectives(self._agents)),
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,

@@ -488,11 +488,53 @@ class ProcessStacks(_message.Message):
     rank: int
     def __init__(self, pid: _Optional[int] = ..., command: _Optional[str] = ..., threads: _Optional[_Iterable[_Union[ThreadStack, _Mapping]]] = ..., error: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
+class MissingRank(_message.Message):
+    __slots__ = ("name", "last", "at", "what")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    last: int
+    at: Frame
+    what: str
+    def __init__(self, name: _Optional[str] = ..., last: _Optional[int] = ..., at: _Optional[_Union[Frame, _Mapping]] = ..., what: _Optional[str] = ...) -> None: ...
+
+class Collectives(_message.Message):
+    __slots__ = ("job", "state", "sentences", "group", "sequence", "operation", "waited_ns", "missing", "waiting", "waits_at", "notes", "pids")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCES_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    WAITED_NS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WAITS_AT_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    PIDS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    state: str
+    sentences: _containers.RepeatedScalarFieldContainer[str]
+    group: str
+    sequence: int
+    operation: str
+    waited_ns: int
+    missing: _containers.RepeatedCompositeFieldContainer[MissingRank]
+    waiting: _containers.RepeatedScalarFieldContainer[str]
+    waits_at: Frame
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    pids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., sentences: _Optional[_Iterable[str]] = ..., group: _Optional[str] = ..., sequence: _Optional[int] = ..., operation: _Optional[str] = ..., waited_ns: _Optional[int] = ..., missing: _Optional[_Iterable[_Union[MissingRank, _Mapping]]] = ..., waiting: _Optional[_Iterable[str]] = ..., waits_at: _Optional[_Union[Frame, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., pids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class WhereResponse(_message.Message):
-    __slots__ = ("processes",)
+    __slots__ = ("processes", "collectives")
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
     processes: _containers.RepeatedCompositeFieldContainer[ProcessStacks]
-    def __init__(self, processes: _Optional[_Iterable[_Union[ProcessStacks, _Mapping]]] = ...) -> None: ...
+    collectives: _containers.RepeatedCompositeFieldContainer[Collectives]
+    def __init__(self, processes: _Optional[_Iterable[_Union[ProcessStacks, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collectives, _Mapping]]] = ...) -> None: ...
 
 class SetEnabledRequest(_message.Message):
     __slots__ = ("enabled", "why")

@@ -14,6 +14,7 @@ SLEEPERS = {
     "support/recording_job.py": "a program under test",
     "support/explained_programs.py": "programs under test",
     "support/gloo_jobs.py": "programs under test",
+    "support/hanging_jobs.py": "programs under test",
     "integration/troubles/programs/leak.py": "a program under test",
     "support/kineto_client.py": "plays libkineto's thread",
     "support/pm_collector.py": "plays a counter that hangs",

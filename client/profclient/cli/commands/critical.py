@@ -9,7 +9,9 @@ import click
 from profclient.cli.backend import traces
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, say, table
-from profclient.cli.units import duration
+from profclient.cli.ranks_path_view import print_ranks_on_path
+from profclient.cli.units import duration, share
+from profclient.traces import is_capture
 
 NAMES: Final = 10
 _PARTS: Final = {
@@ -33,8 +35,12 @@ def critical(trace: str, limit: int, as_json: bool) -> None:
     chain that comes next is seen, too. The first step, which warms up, is left out. docs/answers.md says what is taken
     for granted.
 
+    TRACE may be a capture: the chain then leads over the ranks that the others waited for. WITHOUT IT is how much
+    shorter the steps had been, were the rank as the others are (docs/ranks.md).
+
     \b
       profctl critical                                 # the latest trace
+      profctl critical c0123456789ab                   # all ranks of a capture
       profctl critical 06v1 --limit 0 --json           # every name on the path
     """
     with traces() as source:
@@ -43,6 +49,8 @@ def critical(trace: str, limit: int, as_json: bool) -> None:
         emit_json(answer)
     elif answer["path"] is None:
         say(str(answer["message"]))
+    elif is_capture(trace):
+        print_ranks_on_path(answer)
     else:
         _print(answer)
 
@@ -52,13 +60,13 @@ def _print(answer: dict[str, Any]) -> None:
     numbers = f"step {steps['first']}" if steps["n"] == 1 else f"steps {steps['first']}..{steps['last']}"
     click.echo(f"What the end of {numbers} waited for ({duration(whole)}):")
     parts = [(answer["path"][key], words) for key, words in _PARTS.items()]
-    click.echo("  " + ", ".join(f"{words} {_share(ns, whole)}" for ns, words in parts if ns) + "\n")
+    click.echo("  " + ", ".join(f"{words} {share(ns, whole)}" for ns, words in parts if ns) + "\n")
     cells = (
         [
-            _share(row["path_ns"], whole),
+            share(row["path_ns"], whole),
             duration(row["path_ns"]),
             "-" if row["calls"] is None else f"{row['calls']:,}",
-            "-" if row["without_ns"] is None else f"-{_share(whole - row['without_ns'], whole)}",
+            "-" if row["without_ns"] is None else f"-{share(whole - row['without_ns'], whole)}",
             row["where"],
             row["name"],
         ]
@@ -69,10 +77,5 @@ def _print(answer: dict[str, Any]) -> None:
     if answer["left_out"]:
         say(f"… {counted(answer['left_out'], 'name')} with less left out; --limit shows more, 0 all.")
     if answer["without_waits_ns"] is not None:
-        gained = _share(whole - answer["without_waits_ns"], whole)
+        gained = share(whole - answer["without_waits_ns"], whole)
         say(f"Had the program never waited for a device, the steps had been {gained} shorter.")
-
-
-def _share(part: int, whole: int) -> str:
-    share = 100 * part / whole if whole else 0.0
-    return f"{share:.0f} %" if share >= 1 or not part else f"{share:.1f} %"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.cli.collectives_view import collectives_json, print_collectives
 from profclient.cli.fleet_options import fleet_options, way
 from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, one_line, say
@@ -31,11 +32,14 @@ def where(ctx: click.Context, /, native: bool, as_json: bool, **values: Any) -> 
     if hosts is not None:
         ctx.exit(_on_hosts(hosts, request, as_json))
     with Daemon() as daemon:
-        processes = daemon.call(daemon.captures.Where, request).processes
+        answer = daemon.call(daemon.captures.Where, request)
+    processes = answer.processes
     if as_json:
-        emit_json([_process_json(process) for process in processes])
+        emit_json(_json(answer))
     else:
         print_stacks(processes)
+        for job in answer.collectives:
+            print_collectives(job)
     ctx.exit(_code([bool(process.error) for process in processes]))
 
 
@@ -50,20 +54,26 @@ def _on_hosts(hosts: Way, request: capture_pb2.WhereRequest, as_json: bool) -> i
     if request.selector.pids:
         raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
     answers = fleet_commands.where(hosts, request)
-    found = [
-        (host, process)
-        for host, answer in answers.items()
-        for process in ([] if isinstance(answer, ClientError) else answer)
-    ]
+    told = {host: answer for host, answer in answers.items() if not isinstance(answer, ClientError)}
+    found = [(host, process) for host, answer in told.items() for process in answer.processes]
     silent = {host: str(answer) for host, answer in answers.items() if isinstance(answer, ClientError)}
     if as_json:
         of_hosts = [{"host": host, "pid": None, "error": why} for host, why in silent.items()]
-        emit_json([{"host": host, **_process_json(process)} for host, process in found] + of_hosts)
+        emit_json([{"host": host, **each} for host, answer in told.items() for each in _json(answer)] + of_hosts)
     else:
         print_stacks([process for _, process in found], [host for host, _ in found])
+        for host, answer in told.items():
+            for job in answer.collectives:
+                print_collectives(job, host)
         for host, why in silent.items():
             say(f"{host}: {one_line(why)}")
     return _code([*(bool(process.error) for _, process in found), *(True for _ in silent)])
+
+
+def _json(answer: capture_pb2.WhereResponse) -> list[dict[str, Any]]:
+    """Each process, with what is said of its job's collectives."""
+    said = {pid: collectives_json(job) for job in answer.collectives for pid in job.pids}
+    return [{**_process_json(process), "collectives": said.get(process.pid)} for process in answer.processes]
 
 
 def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:

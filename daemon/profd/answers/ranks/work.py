@@ -105,7 +105,7 @@ def compare(ranks: Sequence[Rank], groups: Sequence[Group], aligned: Aligned) ->
         inside = [row for row, rank in enumerate(group.ranks.tolist()) if rank in aligned.place]
         if not inside:
             continue
-        column = _columns(
+        column = columns_of(
             ranks[int(group.ranks[inside[0]])], int(group.ranks[inside[0]]), aligned, group.start[inside[0]]
         )
         there = column >= 0
@@ -118,7 +118,7 @@ def compare(ranks: Sequence[Rank], groups: Sequence[Group], aligned: Aligned) ->
     return [Compared(members, work[np.ix_(members, steps)], steps) for members in _apart(groups, aligned)]
 
 
-def _columns(rank: Rank, at: int, aligned: Aligned, moment: Array) -> Array:
+def columns_of(rank: Rank, at: int, aligned: Aligned, moment: Array) -> Array:
     """The aligned step of each moment of this rank; -1: none."""
     chosen = aligned.place[at]
     order = np.argsort(rank.measured.start[chosen], kind="stable")

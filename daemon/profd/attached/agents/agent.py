@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import time
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from profd.attached.agents.descriptor import check_untrusted_arena
+from profd.attached.agents.descriptor import check_untrusted_arena, read_untrusted_recall
 from profd.attached.agents.link import Link
 from profd.attached.agents.protocol import (
     Hello,
@@ -27,6 +28,7 @@ from profd.attached.agents.protocol import (
 from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES
 from profd.targets.process import ProcessId
 
+_numbers: Final = itertools.count(1)  # of questions: an answer that comes too late answers no other
 _BROKE: Final = "the process that relayed its connection has ended"
 
 
@@ -37,6 +39,10 @@ class NotArmed(Exception):
         super().__init__(sentence)
         self.gone = gone
         self.silent = silent
+
+
+class NotRecalled(Exception):
+    """The agent did not tell what its flight recorder remembers; str() is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class Agent:
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_before", "_link", "_missed", "_owner", "hello", "process", "uid")
+    __slots__ = ("_arm", "_before", "_link", "_missed", "_owner", "_recalls", "hello", "process", "uid")
 
     def __init__(self, process: ProcessId, uid: int, hello: Hello, link: Link, owner: Owner) -> None:
         self.process = process
@@ -116,6 +122,7 @@ class Agent:
         self._arm: Arm | None = None
         self._before: Arm | None = None  # the last one: of the steps after it there is more to tell
         self._missed: asyncio.TimerHandle | None = None  # while it is waited for
+        self._recalls: dict[int, asyncio.Future[bytes]] | None = None  # by the number of the question
 
     @property
     def armed(self) -> bool:
@@ -190,6 +197,26 @@ class Agent:
             if self._missed is not None:  # it comes back with an epoch that nobody knows, and is told to end it
                 self.ended("")
 
+    async def recall(self, seconds: float, *, entries: bool) -> bytes:
+        """What the flight recorder of its process remembers, as the process has it: JSON, to be checked.
+
+        Without `entries` only the numbers of the last collectives. Raises NotRecalled where it says why not, goes
+        away, or says nothing for so long. Several may ask at once; an agent answers one after the other.
+        """
+        waiting = self._recalls = self._recalls or {}
+        number = next(_numbers)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        waiting[number] = answer
+        try:
+            if not self._link.send(encode(Kind.RECALL, number, entries=int(entries))):
+                raise NotRecalled("the process takes no packets")
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            raise NotRecalled(f"its agent has not answered within {seconds:g} s") from None
+        finally:
+            waiting.pop(number, None)
+
     def process_ended(self) -> None:
         """The kernel says that the process is gone; its connection may be kept open by a child."""
         if self._missed is not None:
@@ -230,6 +257,9 @@ class Agent:
                 self.hello = changed_from_untrusted(self.hello, packet)
                 self._owner.changed(self.process)
                 return
+            if packet.kind == Kind.RECALLED:
+                self._recalled(packet, fd)
+                return
             if packet.kind in (Kind.DISARMED, Kind.FAILED):
                 self._owner.disarmed(self.process, packet.epoch)
             if self._before is not None and packet.epoch == self._before.epoch:
@@ -244,6 +274,15 @@ class Agent:
                 self._failed(arm, packet)
             elif packet.kind in (Kind.STATUS, Kind.STOPPED):
                 _counted(arm, packet)
+
+    def _recalled(self, packet: Packet, fd: int | None) -> None:
+        answer = (self._recalls or {}).get(packet.epoch)
+        if answer is None or answer.done():
+            return  # nobody waits for it any more
+        if fd is None:
+            answer.set_exception(NotRecalled(packet.fields.get("why", "") or "its agent does not say why"))
+        else:
+            answer.set_result(read_untrusted_recall(fd))
 
     def _tells_after(self, arm: Arm, packet: Packet) -> None:
         """Of a recording that has been taken over: steps after it."""
@@ -270,6 +309,9 @@ class Agent:
     def _lose(self, why: str) -> None:
         arm, before = self._arm, self._before
         self._arm = self._before = None
+        for answer in (self._recalls or {}).values():
+            if not answer.done():
+                answer.set_exception(NotRecalled("the process has gone away"))
         if arm is not None:
             _lost(arm, why)
         if before is not None:

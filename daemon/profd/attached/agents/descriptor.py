@@ -1,4 +1,4 @@
-"""Is this descriptor an arena? Asked before anything reads from it."""
+"""Is this descriptor sealed memory, as an arena is? Asked before anything reads from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from typing import Final
 
 from profd.attached.agents.protocol import Hostile
-from profd.limits import ARENA_BYTES_MAX, ARENA_BYTES_MIN
+from profd.limits import ARENA_BYTES_MAX, ARENA_BYTES_MIN, RECALL_BYTES_MAX
 
 # A reader that maps a file somebody can shrink dies of SIGBUS; with F_SEAL_SEAL the seals stay what they are.
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -18,6 +18,26 @@ _SEALS_AGAINST_WRITING: Final = fcntl.F_SEAL_WRITE | 0x10
 
 def check_untrusted_arena(fd: int, size: int | None = None) -> int:
     """Its size in bytes. Raises Hostile unless it is a sealed memfd of `size` bytes (None: of any allowed size)."""
+    seals, found = _sealed(fd)
+    if seals & _SEALS_AGAINST_WRITING:
+        raise Hostile("the arena is sealed against writing")
+    if size is not None and found != size:
+        raise Hostile(f"the arena has {found} bytes where {size} were asked for")
+    if not ARENA_BYTES_MIN <= found <= ARENA_BYTES_MAX:
+        raise Hostile(f"an arena of {found} bytes")
+    return found
+
+
+def read_untrusted_recall(fd: int) -> bytes:
+    """A copy of all that is in it. Raises Hostile unless it is a sealed memfd of an allowed size."""
+    _, size = _sealed(fd)
+    if size > RECALL_BYTES_MAX:
+        raise Hostile(f"an answer of {size} bytes about collectives")
+    return os.pread(fd, size, 0)  # of memory, whole; whoever writes to it meanwhile writes nonsense
+
+
+def _sealed(fd: int) -> tuple[int, int]:
+    """Seals, and size in bytes."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         found = os.fstat(fd)
@@ -25,10 +45,4 @@ def check_untrusted_arena(fd: int, size: int | None = None) -> int:
         raise Hostile(f"the descriptor is no arena ({error.strerror})") from error
     if not stat.S_ISREG(found.st_mode) or seals & _SEALS != _SEALS:
         raise Hostile("the arena is not sealed")
-    if seals & _SEALS_AGAINST_WRITING:
-        raise Hostile("the arena is sealed against writing")
-    if size is not None and found.st_size != size:
-        raise Hostile(f"the arena has {found.st_size} bytes where {size} were asked for")
-    if not ARENA_BYTES_MIN <= found.st_size <= ARENA_BYTES_MAX:
-        raise Hostile(f"an arena of {found.st_size} bytes")
-    return found.st_size
+    return seals, found.st_size

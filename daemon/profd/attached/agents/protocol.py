@@ -50,6 +50,8 @@ class Kind(IntEnum):
     CHANGED = 11
     LIMIT = 12
     DISARMED = 13
+    RECALL = 14
+    RECALLED = 15
 
 
 class Hostile(BadInput):
@@ -76,6 +78,7 @@ class Hello:
     framework: str = ""
     can: frozenset[str] = frozenset()
     rank: int | None = None
+    world: int | None = None
     job: str = ""
     pod: str = ""
     armed: int = 0  # the epoch it is still armed for; 0: none
@@ -136,7 +139,8 @@ def hello_from_untrusted(packet: Packet) -> Hello:
         python=_label(fields, "python"),
         framework=_label(fields, "framework"),
         can=_words(fields.get("can", "")),
-        rank=_rank(fields),
+        rank=_rank(fields, "rank"),
+        world=_rank(fields, "world"),
         job=_label(fields, "job"),
         pod=_label(fields, "pod"),
         armed=hexadecimal(fields, "armed") or 0,
@@ -155,6 +159,7 @@ def changed_from_untrusted(hello: Hello, packet: Packet) -> Hello:
         "job": hello.job,
         "pod": hello.pod,
         **({} if hello.rank is None else {"rank": str(hello.rank)}),
+        **({} if hello.world is None else {"world": str(hello.world)}),
     }
     changes = {key: value for key, value in packet.fields.items() if key not in ("versions", "incarnation", "armed")}
     return hello_from_untrusted(Packet(packet.kind, 0, {**known, **changes}))
@@ -218,9 +223,9 @@ def _seconds(fields: Mapping[str, str], key: str) -> float | None:
     return float(text)
 
 
-def _rank(fields: Mapping[str, str]) -> int | None:
+def _rank(fields: Mapping[str, str], key: str) -> int | None:
     """None also beyond RANK_MAX: one process must not break lists that it stands in."""
-    found = number(fields, "rank")
+    found = number(fields, key)
     return None if found is None or found > RANK_MAX else found
 
 

@@ -20,18 +20,18 @@ from types import SimpleNamespace
 import pytest
 from profd.attached.agents import link as link_module
 from profd.attached.agents import registry as registry_module
-from profd.attached.agents.agent import Agent, ArmOrder, NotArmed
+from profd.attached.agents.agent import Agent, ArmOrder, NotArmed, NotRecalled
 from profd.attached.agents.protocol import Kind, encode
 from profd.attached.agents.registry import ATTACHED, AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.fairness.shares import Share
 from profd.kernel.peer import Peer
-from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX
+from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX, RECALL_BYTES_MAX
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
-from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
+from tests.support.fake_agent import LONG, SEALS, FakeAgent, MiB, arm_agent, memfd
 from tests.support.people import being
 from tests.support.waiting import eventually
 
@@ -520,3 +520,61 @@ async def test_the_end_of_a_process_is_seen_although_a_child_keeps_its_socket(se
     job.kill()
     await eventually(lambda: not served.registry.all())
     await asyncio.to_thread(job.communicate)
+
+
+def tell(fake: FakeAgent, number: int, said: bytes, size: int = 0, seals: int = SEALS) -> None:
+    """An answer as agents give it: `said`, in a file of at least `size` bytes."""
+    fd = os.memfd_create("recall", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, max(size, len(said)))
+    os.pwrite(fd, said, 0)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    fake.send(Kind.RECALLED, number, fd)
+    os.close(fd)
+
+
+async def test_a_recall_is_answered_with_what_the_process_remembers(served: Served) -> None:
+    fake, agent = await served.attached()
+    with contextlib.closing(fake):
+        asked = [asyncio.create_task(agent.recall(LONG, entries=entries)) for entries in (False, True)]
+        questions = [await fake.expect(Kind.RECALL) for _ in asked]
+        assert [question.fields["entries"] for question in questions] == ["0", "1"]
+        for question in reversed(questions):  # in any order
+            tell(fake, question.epoch, b"{%d}" % question.epoch)
+        assert [await each for each in asked] == [b"{%d}" % question.epoch for question in questions]
+
+
+@pytest.mark.parametrize("end", ["why", "death", "silence"])
+async def test_a_recall_that_is_not_answered(served: Served, end: str) -> None:
+    fake, agent = await served.attached()
+    with contextlib.closing(fake):
+        asked = asyncio.create_task(agent.recall(0.05 if end == "silence" else LONG, entries=True))
+        question = await fake.expect(Kind.RECALL)
+        if end == "why":
+            fake.send(Kind.RECALLED, question.epoch, why="torch is not loaded")
+        if end == "death":
+            fake.close()
+        expected = {"why": "torch is not loaded", "death": "gone away", "silence": "has not answered within"}
+        with pytest.raises(NotRecalled, match=expected[end]):
+            await asked
+
+
+async def test_an_answer_that_nobody_waits_for_is_dropped(served: Served) -> None:
+    fake, agent = await served.attached()
+    with contextlib.closing(fake):
+        tell(fake, 0, b"{}")
+        asked = asyncio.create_task(agent.recall(LONG, entries=False))
+        question = await fake.expect(Kind.RECALL)
+        tell(fake, question.epoch, b"{1}")
+        assert await asked == b"{1}"
+
+
+@pytest.mark.parametrize(("size", "seals"), [(0, 0), (RECALL_BYTES_MAX + 1, SEALS)], ids=["unsealed", "large"])
+async def test_a_hostile_answer_ends_the_connection(served: Served, size: int, seals: int) -> None:
+    fake, agent = await served.attached()
+    with contextlib.closing(fake):
+        asked = asyncio.create_task(agent.recall(LONG, entries=False))
+        question = await fake.expect(Kind.RECALL)
+        tell(fake, question.epoch, b"{}", size, seals)
+        with pytest.raises(NotRecalled):
+            await asked
+        assert await fake.cut_off()

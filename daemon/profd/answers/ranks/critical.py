@@ -1,0 +1,145 @@
+"""The question `critical` of a capture: what the end of the steps waited for over all ranks (docs/json.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from profd.answers.explain import FOUND, NOT_ENOUGH
+from profd.answers.finding import percent
+from profd.answers.ranks.job import Job, clocks_as_json, job_of, name_of, not_recorded, refused, remarks
+from profd.answers.ranks.meetings import NONE, Meetings, as_others, meetings
+from profd.answers.ranks.ranks import judge
+from profd.query.captured import Captured
+
+PLAYED_MAX: Final = 5  # ranks that are played as the others are, those with most time on the path
+DONORS: Final = 4
+MEETINGS_MIN: Final = 8
+SHARE_MIN: Final = 0.01  # of the steps, that a rank is said to cost
+
+
+def critical_of_capture(capture: Captured, limit: int = 10) -> dict[str, Any]:
+    """The answer of docs/json.md. Raises Exhausted for a trace of too many events."""
+    job = job_of(capture)
+    judged = judge(job)
+    found = meetings(job.ranks, job.matched, judged.aligned)
+    numbers, described = judged.aligned.numbers.tolist(), capture.described()
+    answer: dict[str, Any] = {
+        **described,
+        "missing_ranks": not_recorded(job, described),
+        "left_out": [one.as_json() for one in job.left_out],
+        "status": NOT_ENOUGH,
+        "message": None,
+        "remarks": [*remarks(job), *refused(job)],
+        "clocks": clocks_as_json(job),
+        "steps": {
+            "n": len(numbers),
+            "first": numbers[0] if numbers else None,
+            "last": numbers[-1] if numbers else None,
+        },
+        "path": None,
+        "ranks": [],
+        "ranks_left_out": 0,
+        "collectives": [],
+        "sentences": [],
+    }
+    if found.count < MEETINGS_MIN:
+        return {**answer, "message": _why_not(job, found)}
+    late = {one["rank"]: one["sentence"] for one in judged.late}
+    return {**answer, "status": FOUND, **_answered(job, found, late, limit)}
+
+
+def _why_not(job: Job, found: Meetings) -> str:
+    if len(job.ranks) < 2:
+        return "One rank waits for no other: ask about its trace."
+    why = next(iter(job.matched.refused.values()), job.matched.no_clocks)
+    lacking = f": {why}" if why else ""
+    return f"{found.count} collectives of the steps are known to be the same on several ranks, too few{lacking}."
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The chain of what the last meeting waited for."""
+
+    work: dict[int, float]  # ns by rank
+    times: Counter[int]  # meetings to which a rank came last
+    shared: dict[tuple[str, str], float]  # ns by group and operation
+    meetings: Counter[tuple[str, str]]
+
+    @property
+    def total(self) -> float:
+        """How long the steps last."""
+        return sum(self.work.values()) + sum(self.shared.values())
+
+
+def _walk(found: Meetings) -> _Path:
+    """From the last meeting back, each time over to the rank that came last."""
+    ends = np.append(found.play()[0], 0.0)  # NONE: where the window begins
+    path = _Path({}, Counter(), {}, Counter())
+    column = np.zeros(found.count, dtype=np.int64)
+    for one in found.met:
+        column[one.at] = np.arange(len(one.at))
+    at = found.count - 1
+    while at != NONE:
+        one, here = found.met[int(found.of[at])], int(column[at])
+        arrivals = ends[one.before[:, here]] + one.work[:, here]
+        last = int(arrivals.argmax())
+        rank, key = int(one.ranks[last]), (one.group.name, one.group.op[int(one.column[here])])
+        path.shared[key] = path.shared.get(key, 0.0) + float(one.shared[here])
+        path.work[rank] = path.work.get(rank, 0.0) + float(one.work[last, here])
+        path.meetings[key] += 1
+        path.times[rank] += 1
+        at = int(one.before[last, here])
+    return path
+
+
+def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int) -> dict[str, Any]:
+    path = _walk(found)
+    whole = path.total
+    order = sorted(path.work, key=lambda rank: (-path.work[rank], rank))
+    without = _without(found, order[:PLAYED_MAX])
+    rows = [
+        {
+            **job.ranks[rank].member.origin,
+            "path_ns": round(path.work[rank]),
+            "times": path.times[rank],
+            "without_ns": round(without[rank]) if rank in without else None,
+        }
+        for rank in order
+    ]
+    sentences = []
+    for rank in order:
+        gain = whole - without.get(rank, whole)
+        number = job.ranks[rank].member.rank
+        if number in late and gain >= SHARE_MIN * whole:
+            name = name_of(job.ranks[rank])
+            less = percent(round(gain), round(whole))
+            sentences.append(f"If {name} were as the others, the steps were {less} shorter. {late[number]}")
+    shown = rows[: limit or len(rows)]
+    return {
+        "path": {
+            "duration_ns": round(whole),
+            "work_ns": round(sum(path.work.values())),
+            "collectives_ns": round(sum(path.shared.values())),
+            "meetings": sum(path.meetings.values()),
+        },
+        "ranks": shown,
+        "ranks_left_out": len(rows) - len(shown),
+        "collectives": [
+            {"group": group or None, "op": op, "times": path.meetings[group, op], "path_ns": round(ns)}
+            for (group, op), ns in sorted(path.shared.items(), key=lambda item: -item[1])
+        ],
+        "sentences": sentences,
+    }
+
+
+def _without(found: Meetings, ranks: list[int]) -> dict[int, float]:
+    """How long the steps last where each of these ranks is as the others are: the mean of some draws."""
+    lasts = {}
+    for rank in ranks:
+        ends = found.play(as_others(found, rank, DONORS), DONORS)
+        lasts[rank] = float(ends[:, -1].mean())
+    return lasts

@@ -1,0 +1,132 @@
+"""The question `critical` of a capture, on files of simulated jobs, and on played jobs whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from profd.answers.ranks.matched import Group
+from profd.answers.ranks.meetings import NONE, Meetings, Met, as_others
+
+from tests.support.many_ranks import ask
+from tests.support.simulated_job import STEP_NS, Plan
+from tests.unit.profd.answers.ranks.test_ranks import stored
+
+SEEDS = range(40)
+STEPS, BUCKETS = 100, 3
+
+
+def told(folder: Path, plan: Plan, **given: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = ask("critical", stored(folder, plan), **given)
+    return answer
+
+
+@pytest.mark.parametrize("device", [False, True], ids=["gloo", "nccl"])
+def test_the_path_leads_over_the_late_rank(tmp_path: Path, device: bool) -> None:
+    """GIVEN rank 1, 2 ms late in each step of 10 THEN the path is its work, and the steps are 1/6 shorter without."""
+    answer = told(tmp_path, Plan(late={1: 2_000_000}, device=device))
+    path, (first, *_) = answer["path"], answer["ranks"]
+    assert (answer["status"], first["rank"]) == ("found", 1)
+    assert first["path_ns"] == path["work_ns"]
+    assert path["work_ns"] + path["collectives_ns"] == path["duration_ns"]
+    assert 1 - first["without_ns"] / path["duration_ns"] == pytest.approx(2_000_000 / (STEP_NS + 2_200_000), rel=0.1)
+    (sentence,) = answer["sentences"]
+    assert sentence.startswith("If rank 1 were as the others, the steps were 16 % shorter. Rank 1 ")
+    assert "aten::sort" in sentence
+
+
+def test_nobody_is_named_where_no_rank_is_late(tmp_path: Path) -> None:
+    answer = told(tmp_path, Plan())
+    assert (answer["status"], answer["sentences"]) == ("found", [])
+    assert {row["rank"] for row in answer["ranks"]} == {0, 1, 2}
+    for row in answer["ranks"]:
+        assert row["without_ns"] == pytest.approx(answer["path"]["duration_ns"], rel=0.01)
+
+
+def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:
+    answer = told(tmp_path, Plan(ranks=1))
+    assert (answer["status"], answer["path"], answer["ranks"]) == ("not enough data", None, [])
+    assert "ask about its trace" in answer["message"]
+
+
+def test_so_many_ranks_as_are_wanted(tmp_path: Path) -> None:
+    answer = told(tmp_path, Plan(), limit=1)
+    assert (len(answer["ranks"]), answer["ranks_left_out"]) == (1, 2)
+
+
+Array = npt.NDArray[Any]
+
+
+def played(work: Array) -> Meetings:
+    """One group that meets after each column of work, and is together for 100 us."""
+    ranks, count = work.shape
+    before = np.broadcast_to(np.arange(count) - 1, work.shape)
+    start = np.zeros(work.shape, dtype=np.int64)
+    group = Group("", np.arange(ranks), start, start, start, ["all_reduce"] * count)
+    at = np.arange(count)
+    met = Met(group, np.arange(ranks), at, at, work, before, np.full(count, 100_000.0), BUCKETS)
+    return Meetings([met], count, np.zeros(count, dtype=np.int64), 0)
+
+
+def works(seed: int, ranks: int, share: float) -> tuple[Array, Array, int]:
+    """(with a plant, without it, its rank): steps that differ, in buckets that differ, with noise of 5 %."""
+    random = np.random.default_rng(seed)
+    usual = np.tile(random.uniform(1e6, 4e6, BUCKETS), STEPS) * np.repeat(random.uniform(0.8, 1.4, STEPS), BUCKETS)
+    clean = usual * random.normal(1, 0.05, (ranks, len(usual)))
+    odd = int(random.integers(ranks))
+    work = clean.copy()
+    work[odd] += share * usual
+    return work, clean, odd
+
+
+def last(found: Meetings, changed: dict[int, Array] | None = None, variants: int = 1) -> float:
+    return float(found.play(changed, variants)[:, -1].mean())
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_steps_without_a_plant_last_as_long_as_is_said(seed: int, ranks: int) -> None:
+    """Within 10 % of the gain, and 0.7 % of the steps: a tenth of a bucket's noise."""
+    work, clean, odd = works(seed, ranks, 0.3)
+    found = played(work)
+    truth, said = last(played(clean)), last(found, as_others(found, odd, 4), 4)
+    assert abs(said - truth) <= 0.1 * (last(found) - truth) + 0.007 * truth
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_rank_that_is_as_the_others_gains_nothing(ranks: int) -> None:
+    gains = []
+    for seed in SEEDS:
+        work, _, odd = works(seed, ranks, 0.0)
+        found = played(work)
+        gains.append(1 - last(found, as_others(found, odd, 4), 4) / last(found))
+    assert abs(np.mean(gains)) < 0.005
+    assert np.max(np.abs(gains)) < 0.01
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_ranks_beside_a_late_one_cost_nothing(seed: int) -> None:
+    """Its lateness is no usual work: no other rank is given it."""
+    work, _, odd = works(seed, 4, 0.3)
+    found = played(work)
+    for rank in {0, 1, 2, 3} - {odd}:
+        assert last(found, as_others(found, rank, 4), 4) == pytest.approx(last(found), rel=0.005)
+
+
+def test_groups_that_share_a_rank_wait_through_it() -> None:
+    """GIVEN ranks 0 and 1 meet, then 1 and 2 WHEN rank 0 is late THEN rank 2 waits for it, too."""
+    start = np.zeros((2, 1), dtype=np.int64)
+
+    def met(ranks: list[int], at: int, work: list[float], before: list[int]) -> Met:
+        group = Group(str(at), np.array(ranks), start, start, start, ["barrier"])
+        column = np.array([[each] for each in work]), np.array([[each] for each in before])
+        return Met(group, np.array(ranks), np.array([at]), np.array([0]), *column, np.array([1.0]), 0)
+
+    found = Meetings(
+        [met([0, 1], 0, [100.0, 10.0], [NONE, NONE]), met([1, 2], 1, [5.0, 20.0], [0, NONE])], 2, np.array([0, 1]), 0
+    )
+    assert found.play().tolist() == [[101.0, 107.0]]
+    assert found.play({0: np.array([[[10.0], [10.0]]])}).tolist() == [[11.0, 21.0]]
