@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-# The same inputs every time; `make fuzz` looks for new ones.
-settings.register_profile("same", derandomize=True, deadline=None, database=None)
+# The same inputs every time, fewer than the 100 of Hypothesis; `make fuzz` draws thousands of new ones.
+settings.register_profile("same", derandomize=True, deadline=None, database=None, max_examples=60)
 EXAMPLES = int(os.environ.get("PROFD_HYPOTHESIS_EXAMPLES", "2000"))
 settings.register_profile("random", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 PROFILE = os.environ.get("PROFD_HYPOTHESIS", "same")

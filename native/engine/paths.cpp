@@ -11,9 +11,9 @@ namespace profd {
 namespace {
 
 // The tree of a column of parents, as lists of children. A walk needs no stack, however deep calls lie.
-class Calls {
+class CallTree {
  public:
-  explicit Calls(const In<std::int64_t>& parent)
+  explicit CallTree(const In<std::int64_t>& parent)
       : parent_(parent.data()), n_(parent.shape(0)), child_(n_, kNone), sibling_(n_, kNone) {
     std::int32_t next_root = kNone;
     for (std::size_t i = n_; i-- > 0;) {
@@ -76,7 +76,7 @@ Out<std::uint8_t> outermost(In<std::int64_t> group, std::int64_t groups, In<std:
       require(!among.data()[i] || (group.data()[i] >= 0 && group.data()[i] < groups), "a group is out of range");
     }
     std::vector<std::int32_t> open(static_cast<std::size_t>(groups), 0);
-    Calls(parent).walk(
+    CallTree(parent).walk(
         [&](std::size_t row) {
           if (among.data()[row]) is[row] = open[static_cast<std::size_t>(group.data()[row])]++ == 0;
         },
@@ -176,7 +176,7 @@ nb::tuple call_paths(In<std::int32_t> key, In<std::uint8_t> folds, In<std::int64
       outer[row] = open[found] == 0;
       return found;
     };
-    Calls(parent).walk(
+    CallTree(parent).walk(
         [&](std::size_t row) {
           const std::int64_t above = parent.data()[row];
           ++open[place(row, above < 0 ? kNoRow : path[static_cast<std::size_t>(above)])];

@@ -39,7 +39,7 @@ constexpr Recorded kRecorded[] = {
 };
 
 // Everything of one process. Never destroyed: CUPTI may call back while the process ends.
-struct Session {
+struct Collecting {
   const Functions* cupti = nullptr;
   Walker* walker = nullptr;  // never freed: a buffer may complete at any time
   Buffers buffers;
@@ -64,8 +64,8 @@ struct Session {
   pthread_t flusher{};
 };
 
-Session& session() {
-  static Session* const one = new Session;
+Collecting& session() {
+  static Collecting* const one = new Collecting;
   return *one;
 }
 
@@ -78,7 +78,7 @@ void on_request(uint8_t** buffer, size_t* bytes, size_t* records_max) {
 }
 
 void on_complete(Context context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
-  Session& one = session();
+  Collecting& one = session();
   if (!buffer) return;
   one.walker->walk(buffer, valid);
   size_t dropped = 0;
@@ -92,7 +92,7 @@ void on_event(void*, uint32_t, uint32_t, const void*) {}  // a subscription need
 // --- the flusher: CUPTI hands buffers over when they are full; a slow process fills none for minutes ---
 
 void* flush_now_and_then(void*) {
-  Session& one = session();
+  Collecting& one = session();
   std::unique_lock lock(one.flushing_mutex);
   while (one.flush_wanted) {
     one.flushing_changed.wait_for(lock, std::chrono::seconds(kFlushSeconds));
@@ -106,7 +106,7 @@ void* flush_now_and_then(void*) {
 }
 
 bool start_flusher() {
-  Session& one = session();
+  Collecting& one = session();
   one.flush_wanted = true;
   sigset_t all, before;
   sigfillset(&all);
@@ -118,7 +118,7 @@ bool start_flusher() {
 }
 
 void stop_flusher() {
-  Session& one = session();
+  Collecting& one = session();
   {
     std::lock_guard lock(one.flushing_mutex);
     if (!one.flush_wanted) return;
@@ -136,7 +136,7 @@ Outcome refused(State state, std::string why) {
 }
 
 // A name that another tool gives itself, as a part of a line of ours.
-std::string plain(const char* name) {
+std::string plain_text(const char* name) {
   std::string text = name;
   for (char& each : text)
     if (static_cast<unsigned char>(each) < ' ' || each == 0x7f || each == ';' || each == '=') each = ' ';
@@ -155,7 +155,7 @@ Outcome subscribe(const Functions& cupti, Subscriber* subscriber) {
   holder[sizeof holder - 1] = '\0';
   const State state = state_of(result);
   if (state == State::Ok) return {.armed = true, .why = {}, .notes = {}};
-  session().holder = plain(holder);
+  session().holder = plain_text(holder);
   return refused(state, sentence_of(state, describe(cupti, result), session().holder));
 }
 
@@ -164,7 +164,7 @@ void join(std::string* sentences, const std::string& more) {
 }
 
 // What could not be turned on, for people; empty: all was. `worst` is what stood in the way of it.
-std::string enable(Session& one, bool graph_nodes, State* worst) {
+std::string enable(Collecting& one, bool graph_nodes, State* worst) {
   std::string missing;
   *worst = State::Ok;
   one.enabled.clear();
@@ -186,32 +186,32 @@ std::string enable(Session& one, bool graph_nodes, State* worst) {
 }
 
 // Whether CUPTI still knew them all: another tool may have ended it (cuptiFinalize).
-bool disable(Session& one) {
+bool disable(Collecting& one) {
   bool all = true;
   for (const Activity kind : one.enabled) all &= one.cupti->disable(kind) == kSuccess;
   one.enabled.clear();
   return all;
 }
 
-bool records(const Session& one, Activity wanted) {
+bool records(const Collecting& one, Activity wanted) {
   for (const Activity kind : one.enabled)
     if (kind == wanted) return true;
   return false;
 }
 
 // Our buffers come zeroed, those of others may not.
-void tell_of_buffers(Session& one) {
+void tell_of_buffers(Collecting& one) {
   if (one.zeroed != one.elsewhere) return;
   uint8_t zeroed = one.zeroed = !one.elsewhere;
   size_t bytes = sizeof zeroed;
   one.cupti->set_attribute(kAttributeZeroedBuffers, &bytes, &zeroed);
 }
 
-void register_once(Session& one) {
+void register_once(Collecting& one) {
   if (!one.registered && one.cupti->set_thread_id_type) one.cupti->set_thread_id_type(kThreadIdsOfSystem);
 }
 
-Outcome start(Session& one, recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
+Outcome start(Collecting& one, recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
   Outcome outcome = subscribe(*one.cupti, &one.subscriber);
   if (!outcome.armed) return outcome;
   if (!one.clock.begin(*one.cupti)) {
@@ -239,7 +239,7 @@ Outcome start(Session& one, recorder::Api& api, bool graph_nodes, RegisterElsewh
 // --- the end ---
 
 // What turned out while it recorded; the first that holds is the state.
-void conclude(Session& one, const Waited& waited, bool still_ours, Result flushed) {
+void conclude(Collecting& one, const Waited& waited, bool still_ours, Result flushed) {
   const auto found = [&](State state, const std::string& sentence) {
     if (one.state == State::Ok) one.state = state;
     join(&one.notes, sentence);
@@ -270,7 +270,7 @@ void conclude(Session& one, const Waited& waited, bool still_ours, Result flushe
 }
 
 // `wait_seconds`: for the kernels that run. One that does would be handed over without an end, and never again.
-void end(Session& one, int wait_seconds) {
+void end(Collecting& one, int wait_seconds) {
   stop_flusher();
   enclose_no_more(*one.api);
   const bool still_ours = disable(one);
@@ -288,7 +288,7 @@ void end(Session& one, int wait_seconds) {
 }  // namespace
 
 Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
-  Session& one = session();
+  Collecting& one = session();
   if (one.pid != 0 && one.pid != getpid())
     return refused(State::Forked,
                    "it was forked from a process that CUDA was recorded in, and CUDA does not work in such a child");
@@ -317,14 +317,14 @@ Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
 }
 
 void stop() {
-  Session& one = session();
+  Collecting& one = session();
   if (one.pid != getpid()) return;  // never armed, or a fork child, where its locks may be held for good
   std::lock_guard lock(one.mutex);
   if (one.armed) end(one, kWaitSeconds);
 }
 
 void leave() {
-  Session& one = session();
+  Collecting& one = session();
   if (one.pid != getpid()) return;
   std::lock_guard lock(one.mutex);
   if (!one.armed) return;
@@ -335,7 +335,7 @@ void leave() {
 }
 
 void take(const uint8_t* const* records, size_t count) {
-  Session& one = session();
+  Collecting& one = session();
   if (!one.walker) return;
   if (!records) return one.walker->dropped(count);
   one.walker->take(records, count);
@@ -345,7 +345,7 @@ void take(const uint8_t* const* records, size_t count) {
 }
 
 std::string report() {
-  Session& one = session();
+  Collecting& one = session();
   std::unique_lock lock(one.mutex, std::defer_lock);
   if (one.pid == 0 || one.pid == getpid()) lock.lock();  // in a fork child it may be held for good
   std::string lines = "gpu.state=" + std::string(code_of(one.state)) + "\n";

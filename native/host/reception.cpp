@@ -16,14 +16,14 @@ namespace profd::host {
 
 namespace {
 
-enum What : std::uint64_t { LISTENER, WAKE };
-constexpr int ACCEPTS = 64;                    // in a row
-constexpr double ACCEPT_AGAIN_SECONDS = 0.1;   // without descriptors
+enum What : std::uint64_t { AT_LISTENER, AT_WAKE };
+constexpr int ACCEPTED_IN_A_ROW = 64;
+constexpr double ACCEPT_AGAIN_SECONDS = 0.1;  // without descriptors
 constexpr double DROP_AGAIN_SECONDS = 0.005;
 constexpr double STUCK_SECONDS = 0.1;          // until it is said that nobody closes what is to be closed
 constexpr double TELL_SECONDS = 0.1;           // between two signals, but for arrivals
 
-std::system_error failed(const char* what) { return {errno, std::generic_category(), what}; }
+std::system_error not_served(const char* what) { return {errno, std::generic_category(), what}; }
 
 bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS; }
 
@@ -34,9 +34,9 @@ Reception::Reception(gid_t admins, const ReceptionLimits& limits, std::string re
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   signal_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = WAKE}};
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = AT_WAKE}};
   if (epoll_ < 0 || wake_ < 0 || signal_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) < 0) {
-    const std::system_error error = failed("a socket cannot be served");
+    const std::system_error error = not_served("a socket cannot be served");
     for (const int fd : {epoll_, wake_, signal_}) {
       if (fd >= 0) ::close(fd);
     }
@@ -101,7 +101,7 @@ void Reception::run() {
     bool somebody_comes = false;
     for (int index = 0; index < count; ++index) {
       eventfd_t ignored;
-      if (events[index].data.u64 == WAKE) {
+      if (events[index].data.u64 == AT_WAKE) {
         ::eventfd_read(wake_, &ignored);
       } else {
         somebody_comes = true;
@@ -136,14 +136,14 @@ int Reception::patience(Time now) const {
 // With `accepting_`. While it is not to be accepted on, it would stay readable and keep us busy.
 void Reception::watch(bool on) {
   if (listener_ < 0 || on == watched_) return;
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = LISTENER}};
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = AT_LISTENER}};
   const bool done = ::epoll_ctl(epoll_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_, &event) == 0;
   watched_ = on && done;
   if (on && !done) accept_again_ = Clock::now() + seconds(ACCEPT_AGAIN_SECONDS);
 }
 
 void Reception::accept_some() {
-  for (int left = ACCEPTS; left > 0 && accept_one(); --left) {
+  for (int left = ACCEPTED_IN_A_ROW; left > 0 && accept_one(); --left) {
   }
 }
 

@@ -41,7 +41,7 @@ bool within_outermost(PyObject* code) {
 // Arguments: the range, then type, value and traceback of what was raised in it.
 bool ended_well(PyObject* args) { return PyTuple_GET_SIZE(args) >= 2 && PyTuple_GET_ITEM(args, 1) == Py_None; }
 
-PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
+PyObject* call_exit(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* result = PyObject_Call(cast(self)->original, args, kwargs);
   if (result && cast(self)->counts && ended_well(args) && within_outermost(cast(self)->code)) step_noticed();
   return result;
@@ -52,7 +52,7 @@ PyObject* bind_exit(PyObject* self, PyObject* object, PyObject*) {
 }
 
 // All else is the original's: who reads its source (TorchScript) or its name finds what was there.
-PyObject* attribute(PyObject* self, PyObject* name) { return PyObject_GetAttr(cast(self)->original, name); }
+PyObject* exit_attribute(PyObject* self, PyObject* name) { return PyObject_GetAttr(cast(self)->original, name); }
 PyObject* representation(PyObject* self) { return PyObject_Repr(cast(self)->original); }
 
 int traverse_exit(PyObject* self, visitproc visit, void* arg) {
@@ -71,9 +71,9 @@ void dealloc_exit(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyType_Slot step_exit_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+PyType_Slot step_exit_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call_exit)},
                        {Py_tp_descr_get, reinterpret_cast<void*>(bind_exit)},
-                       {Py_tp_getattro, reinterpret_cast<void*>(attribute)},
+                       {Py_tp_getattro, reinterpret_cast<void*>(exit_attribute)},
                        {Py_tp_repr, reinterpret_cast<void*>(representation)},
                        {Py_tp_traverse, reinterpret_cast<void*>(traverse_exit)},
                        {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_exit)},

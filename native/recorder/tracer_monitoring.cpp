@@ -53,7 +53,7 @@ void started(PyObject* code) {
   }
 }
 
-void ended(PyObject* code, uint8_t flags) {
+void code_ended(PyObject* code, uint8_t flags) {
   if (Calls* calls = calls_at_end()) close_call(calls, reinterpret_cast<Identity>(code), flags);
 }
 
@@ -86,10 +86,10 @@ PyObject* on_start(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return told([=] { if (is_code(arguments, count, 2)) started(arguments[0]); });
 }
 PyObject* on_return(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  return told([=] { if (is_code(arguments, count, 2)) ended(arguments[0], 0); });
+  return told([=] { if (is_code(arguments, count, 2)) code_ended(arguments[0], 0); });
 }
 PyObject* on_unwind(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  return told([=] { if (is_code(arguments, count, 2)) ended(arguments[0], arena::kFailed); });
+  return told([=] { if (is_code(arguments, count, 2)) code_ended(arguments[0], arena::kFailed); });
 }
 PyObject* on_call(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return told([=] { if (is_code(arguments, count, 3)) c_called(arguments[0], arguments[2]); });
