@@ -212,7 +212,7 @@ def _threads(coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int) 
     found = []
     for number, spent in coverage.by_thread():
         track = meta.tracks.threads[number] if number < len(meta.tracks.threads) else {}
-        kernel = counted.pop(str(track.get("id")), None)
+        kernel = counted.pop(str(track.get("id")), None) or _asleep(track.get("id"), times)
         name = track.get("name") or (kernel_name(kernel, meta) if kernel else None)
         found.append(_thread(track.get("id"), name, spent, kernel, lasted))
     unrecorded = [0] * _LAYERS
@@ -229,6 +229,13 @@ def kernel_name(thread: ThreadTimes, meta: TraceMeta) -> str:
     return "MainThread" if str(thread.id) in processes else thread.name
 
 
+def _asleep(known: Any, times: RunTimes) -> ThreadTimes | None:
+    """Of a thread that did not run at all: what waits for the GIL does, every 5 ms. None: it is not known to be one."""
+    if not isinstance(known, int) or not any(first <= known <= last for first, last in times.idle_ids):
+        return None
+    return ThreadTimes(known, "", times.lasted_ns, 0, 0)
+
+
 def _thread(known: Any, name: str | None, spent: list[int], kernel: ThreadTimes | None, lasted: int) -> ThreadAccount:
     thread = ThreadAccount(known, name, *spent)
     if kernel is not None and kernel.lasted_ns:
@@ -237,6 +244,8 @@ def _thread(known: Any, name: str | None, spent: list[int], kernel: ThreadTimes 
         thread.cpu_ns = min(lasted, round(kernel.ran_ns * scale))
         thread.run_queue_ns = min(lasted - thread.cpu_ns, round(kernel.queued_ns * scale))
         thread.off_cpu_ns = lasted - thread.cpu_ns - thread.run_queue_ns
+        if not (kernel.ran_ns or kernel.queued_ns):
+            thread.gil_ns = 0
         if kernel.looks >= LOOKS_MIN:
             share = lasted / kernel.looks
             thread.lock_ns = min(thread.off_cpu_ns, round(kernel.in_lock * share))

@@ -141,8 +141,12 @@ _unable: Final = RareLine(log, "no process can be made to look into others", lev
 sight: Final = Sight()
 
 
-def ask(pid: int, requests: Sequence[Request]) -> list[bytes | int]:
-    """An answer for each: what was read, a descriptor, or -errno; -EINPROGRESS where the process did not answer."""
+def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[bytes | int]:
+    """An answer for each: what was read, a descriptor, or -errno; -EINPROGRESS where the process did not answer.
+
+    `noted`: that it did not is known to all who ask next. Not where a look is one of many that may be missed: on a busy
+    host the child's turn may come too late.
+    """
     uid = _uid(pid)
     seconds = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS)
     if not seconds:
@@ -153,7 +157,7 @@ def ask(pid: int, requests: Sequence[Request]) -> list[bytes | int]:
         sight.lost(_why(answers))
         return answers or [-errno.EINPROGRESS] * len(requests)
     sight.regained()
-    if outcome != _ANSWERED:
+    if outcome != _ANSWERED and noted:
         patience.waited(pid, uid, time.monotonic() - began)
     return answers or [-errno.EINPROGRESS] * len(requests)
 

@@ -290,14 +290,18 @@ def schedstat_of(pid: int, task: int) -> tuple[int, int] | None:
         return None
 
 
-def maps_of(pid: int) -> bytes:
-    """Its mappings, MAPS_BYTES at most; empty where they cannot be had."""
-    return read(f"/proc/{pid}/maps", MAPS_BYTES) or b""
-
-
 def calls_of(pid: int, tasks: list[int]) -> list[bytes | None]:
-    """The system call that each of at most 16 threads is within, as task/TID/syscall has it; None: not to be had."""
-    return together([(Kind.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]) if tasks else []
+    """The system call that each of at most 16 threads is within, as task/TID/syscall has it; None: not to be had.
+
+    One look of many: a process that does not answer is not noted.
+    """
+    wanted = [(Kind.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]
+    return [_bytes(answer) for answer in guarded.ask(pid, wanted, noted=False)] if wanted else []
+
+
+def maps_of(pid: int) -> bytes:
+    """Its mappings, MAPS_BYTES at most, in such a look; empty where they cannot be had."""
+    return _bytes(guarded.ask(pid, [(Kind.READ, f"/proc/{pid}/maps", MAPS_BYTES)], noted=False)[0]) or b""
 
 
 def switches_of(pid: int, task: int) -> tuple[int, int] | None:

@@ -19,6 +19,8 @@ THREADS_MAX: Final = 16  # that are looked at: the busiest, chosen anew now and 
 PERIOD_SECONDS: Final = 0.1
 SHARE: Final = 0.01  # of one core, that looks at one process may take
 _CHOSEN_FOR: Final = 10  # looks
+_IN_VAIN_MAX: Final = 3  # in a row: others wait meanwhile, and it may not be ours to look at
+_NEVER: Final = 3600.0  # longer than any window
 
 
 class Waits:
@@ -26,10 +28,11 @@ class Waits:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._interpreter: list[range] | None = None
+        self._interpreter: list[range] = []
         self._ran: dict[int, int] = {}
         self._tasks: list[int] = []
         self._left = 0
+        self._in_vain = 0
         self.looked: Counter[int] = Counter()
         self.in_gil: Counter[int] = Counter()
         self.in_lock: Counter[int] = Counter()
@@ -40,14 +43,16 @@ class Waits:
         return bool(self._interpreter)
 
     def look(self) -> float:
-        """Look once; after how many seconds to look again."""
+        """Look once; after how many seconds to look again: where nothing can be had, not in this window."""
         began, pid = time.thread_time(), self._process.id.pid
-        if self._interpreter is None:
-            self._interpreter = futex.interpreter_data(procfs.maps_of(pid))
         if not self._left:
             self._choose(pid)
         self._left -= 1
-        for task, call in zip(self._tasks, procfs.calls_of(pid, self._tasks), strict=True):
+        calls = procfs.calls_of(pid, self._tasks)
+        self._in_vain = 0 if any(calls) else self._in_vain + 1
+        if self._in_vain >= _IN_VAIN_MAX:
+            return _NEVER
+        for task, call in zip(self._tasks, calls, strict=True):
             if call is None:  # it has ended, changed its state meanwhile, or is not ours to look at
                 continue
             self.looked[task] += 1
@@ -58,6 +63,7 @@ class Waits:
 
     def _choose(self, pid: int) -> None:
         """The threads that ran or were ready most since they were last chosen, or ever."""
+        self._interpreter = self._interpreter or futex.interpreter_data(procfs.maps_of(pid))
         spent: dict[int, int] = {}
         for task in procfs.tasks_of(pid)[:RUN_TIMES_THREADS_MAX]:
             if (times := procfs.schedstat_of(pid, task)) is not None:

@@ -98,6 +98,20 @@ def shown(host: Host, answer: str) -> dict[str, Any]:
     return found
 
 
+def adds_up(found: dict[str, Any]) -> bool:
+    """All of the window is accounted for on the leading thread: by what was recorded, and by the kernel's counts."""
+    account = found["accounting"]
+    thread = account["threads"][account["leading"]]
+    parts = (
+        ("operators_ns", "calls_ns", "sampled_ns", "ranges_ns", "nothing_ns"),
+        ("cpu_ns", "run_queue_ns", "off_cpu_ns"),
+    )
+    sums = [sum(thread[key] for key in keys) for keys in parts]
+    return all(0.98 <= each / account["window_ns"] <= 1.02 for each in sums) and (
+        thread["nothing_ns"] < 0.2 * account["window_ns"]
+    )
+
+
 def following(host: Host, answer: str) -> Done:
     """What the command says that the answer advises."""
     [advised] = re.findall(r"^next: profctl (.+)", answer, re.MULTILINE)
@@ -114,6 +128,7 @@ def test_a_loader_in_the_main_process(host: Host) -> None:
     assert re.search(r"outside operators \d\d %", answer)
     thread = found["accounting"]["threads"][found["accounting"]["leading"]]
     assert 0 < thread["operators_ns"] < found["accounting"]["window_ns"] / 2
+    assert adds_up(found)
     # Samples are beside: names of what was recorded are not mixed with them, unless asked for.
     assert not [row for row in found["top"] if "__getitem__" in row["name"]]
 
@@ -121,6 +136,7 @@ def test_a_loader_in_the_main_process(host: Host) -> None:
 def test_a_quadratic_metric_and_a_read_of_the_loss_in_each_step(host: Host) -> None:
     with attached(host, "metric") as pid:
         answer = sampled(host, pid)
+        assert adds_up(shown(host, answer))
     assert outside(answer).endswith(": inversions")
     assert finding(answer, r"inversions \(metric\.py:\d+\) takes \d\d % of the time of MainThread")
     assert re.search(r"^next: profctl tree \w+ --merged$", answer, re.MULTILINE)
@@ -185,12 +201,14 @@ def test_a_handler_that_computes_while_threads_wait_for_a_lock(host: Host) -> No
     with attached(host, "server") as pid:
         answer = start(host, pid, "4s")
         where = host.profctl("where", "--pid", str(pid)).out
-        account = shown(host, answer)["accounting"]
+        found = shown(host, answer)
     top = answer.partition("top by self time (wall)\n")[2].splitlines()
     assert top[0].endswith(": render")
     assert finding(answer, r"render \(server\.py:\d+\) takes \d\d % of the time of MainThread")
     assert not any(line.endswith(": waits") for line in top)
     assert re.search(r";\s+([89]|\d\d)\s+slept all the time", answer), answer  # wherever the line is broken
+    assert adds_up(found)
+    account = found["accounting"]
     assert account["threads"][account["leading"]]["name"] == "MainThread"
     assert re.search(r"8 threads:\n(pid \d+ Thread-\d \(waits\) \(waiting\)\n){8} +waits ", where)
 

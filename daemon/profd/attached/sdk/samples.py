@@ -26,6 +26,10 @@ STOP_SECONDS: Final = 15.0  # for the sampler to write what it saw, once the win
 TOO_SHORT: Final = (
     f"the window was too short for them (a sampler takes a moment to begin: {SHORTEST_SECONDS:g} s at least)"
 )
+TOO_LATE: Final = (
+    "the window was over before the first one (the host is busy, or the process has very many threads): "
+    "take a longer one"
+)
 RISK: Final = "samples: the process is read from outside and not paused; that takes CPU time of this host"
 
 
@@ -145,7 +149,7 @@ class Samples:
             return
         found = self._task.result()
         if found.state is not State.DRAINING or found.reason is not Reason.NONE:
-            self._miss(recording, found.message)
+            self._miss(recording, _why_none(found))
         if found.state is State.DRAINING:
             self.sample_seconds = _sample_seconds(found, self._wanted.hz)
             _fill(recording)
@@ -166,6 +170,11 @@ class Samples:
         self._stop.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _why_none(found: Recording) -> str:
+    """The end of the window stops a sampler, as a person would."""
+    return TOO_LATE if found.state is State.CANCELLED and found.message != TOO_SHORT else found.message
 
 
 def miss(recording: Recording, why: str) -> None:

@@ -86,7 +86,8 @@ _ERRORS: Final[tuple[tuple[str, Reason, str], ...]] = (
         "failed to find",
         Reason.NO_SOURCE,
         "It has no interpreter that this py-spy knows: one that is just starting, that was built "
-        "in another way (musl, stripped, 32-bit), or that is newer than this py-spy.",
+        "in another way (musl, stripped, 32-bit), or that is newer than this py-spy. Or its calls are more than 4,096 "
+        "deep: py-spy reads no such stack (profctl start --source sdk --stacks records calls from the inside).",
     ),
 )
 

@@ -105,6 +105,15 @@ def test_the_kernel_s_times_stand_beside_and_threads_that_recorded_nothing_are_t
     assert (answer.idle_threads, answer.cpu_ns, answer.cores) == (60, WINDOW // 4 + WINDOW // 8 + 5, 4)
 
 
+def test_a_thread_that_samples_saw_and_that_slept_all_the_time() -> None:
+    """It waits for no GIL: who does wakes up every 5 ms."""
+    times = RunTimes(WINDOW, threads=[ThreadTimes(9, "pool", WINDOW, 1, 0)], idle=1, idle_ids=[(5, 7)])
+    answer = accounted([event(SAMPLE, 0.0, 0.5)], meta(run_times=times))
+    [thread] = [thread for thread in answer.threads if thread.id == 7]
+    assert (thread.cpu_ns, thread.run_queue_ns, thread.off_cpu_ns) == (0, 0, WINDOW)
+    assert (thread.gil_ns, thread.lock_ns) == (0, None)
+
+
 @pytest.mark.parametrize(
     ("looks", "in_gil", "in_lock", "waits"),
     [

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from profd.targets import guarded, procfs
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
 from profd.targets.waits import PERIOD_SECONDS, THREADS_MAX, Waits
@@ -68,5 +69,15 @@ def test_a_process_that_has_ended() -> None:
         gone = ProcessTable().get(job.pid)
         assert gone is not None
     waits = Waits(gone)
-    assert waits.look() == PERIOD_SECONDS
+    assert [waits.look() == PERIOD_SECONDS for _ in range(3)] == [True, True, False], "it is looked at no more"
     assert (waits.looked, waits.knows_gil) == ({}, False)
+
+
+def test_a_look_that_is_missed_says_nothing_to_others(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host the child that asks may have no turn in time."""
+    monkeypatch.setattr(guarded, "patience", guarded.Patience())
+    monkeypatch.setattr("profd.targets.guarded._host.ask", lambda requests, seconds: (1, []))
+    assert Waits(process).look() >= PERIOD_SECONDS
+    assert not procfs.unanswering(process.id.pid)
+    assert procfs.read(f"/proc/{process.id.pid}/maps", 4096) is None
+    assert procfs.unanswering(process.id.pid), "as other looks that are missed do"

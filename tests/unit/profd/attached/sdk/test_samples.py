@@ -298,3 +298,16 @@ async def test_nothing_is_written_before_there_is_a_directory(session: Session) 
     await beside.end()
     assert sampler.asked == []
     assert whole.not_honoured == ["samples: [Errno 28] No space left on device"]
+
+
+async def stopped(_: Session) -> Recording:
+    return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "The capture was stopped before 7 was sampled.")
+
+
+async def test_a_sampler_that_the_end_of_the_window_stopped_was_too_late(session: Session) -> None:
+    """To the sampler somebody stopped it; nobody did."""
+    beside = Samples(Sampler(stopped), PROCESS, ASKED, session, Wanted(9.0, asked=False))
+    empty = Recording(State.FAILED, Reason.NO_FILE, "nothing was recorded")
+    await beside.join(empty)
+    await beside.end()
+    assert "no samples either: the window was over before the first one" in empty.message
