@@ -141,6 +141,7 @@ bool Control::obey(const Frame& frame) {
     case Type::Stop: return recording_.stop(frame.epoch), true;
     case Type::Release: return recording_.release(frame.epoch), true;
     case Type::Limit: return recording_.limit(frame), true;
+    case Type::Steps: return recording_.tell_steps(frame.epoch), true;
     case Type::Refused: return refused(frame), true;
     default: return false;
   }

@@ -28,6 +28,7 @@ enum class Type : uint16_t {
   Changed = 11,
   Limit = 12,
   Disarmed = 13,
+  Steps = 14,
 };
 
 struct FrameHeader {
