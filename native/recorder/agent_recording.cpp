@@ -225,8 +225,8 @@ void Recording::finish(const char* reason) {
 
 void Recording::disarm(const char* reason) {
   const bool posted = phase_ == Phase::Stopping;
-  recorder::disarm();
   recorder::forget_window();
+  recorder::disarm();
   look_at_window();
   last_ns_ = real_ns();
   phase_ = Phase::Stopped;

@@ -31,7 +31,9 @@ void open_window(uint64_t number) {
   opened_ended = steps_since(0, monotonic_ns()).count;
   opened_ns = real_ns();
   uint32_t waiting = kWaiting;  // whom the recording's end has overtaken opens nothing
-  if (phase.compare_exchange_strong(waiting, kOpen)) api.state.armed.store(sources_then, std::memory_order_release);
+  if (!phase.compare_exchange_strong(waiting, kOpen)) return;
+  api.state.armed.store(sources_then);
+  if (api.state.live.load() != session_of_window) api.state.armed.store(0);  // it has ended meanwhile: nothing stays on
 }
 
 bool obey(uint64_t number) {
