@@ -64,7 +64,10 @@ def note_step() -> bool:
 def pause_steps() -> None:
     """Optimizers are watched no longer: the next note_step() begins a step and ends none."""
 
-def await_steps(whole: int, /) -> None:
+def steps_begun() -> int:
+    """How often the program has called step()."""
+
+def await_steps(whole: int, least_ns: int = 0, /) -> None:
     """End the recording that runs after so many whole steps from now on; 0: do not."""
 
 def step() -> int: ...

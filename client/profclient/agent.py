@@ -300,7 +300,7 @@ def _framework() -> str:
 
 
 def _abilities() -> str:
-    found = ["ranges", "stacks", "modules", "torch", "recall"]
+    found = ["ranges", "stacks", "modules", "torch", "recall", "steps"]
     if os.path.exists(COLLECTOR):
         found.append("cuda")
     if _ADAPTER in sys.modules and _has_observer():
@@ -414,10 +414,20 @@ def _armed(options: dict[str, str]) -> None:
             if (why := _start_hook(option)) and not _unasked(option):
                 note("not_honoured", f"{option}: {why}")
             _recorder.agent_begun(option)
-        # From when everything that was asked for is recorded.
-        _recorder.await_steps(int(_options.get("iterations") or 0))
+        _await_end()
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
         _begun += 1
+
+
+def _await_end() -> None:
+    """Count steps from when everything that was asked for is recorded; where one has to be the first, step() does."""
+    if "begin_step" not in _options:
+        return _recorder.await_steps(int(_options.get("iterations") or 0), int(_options.get("at_least") or 0))
+    first, begun = int(_options["begin_step"]), _recorder.steps_begun()
+    if _active.keys() - {"iterations"} and begun > first:
+        late = "all else that was asked for was ready too late"
+        note("not_honoured", f"at_step: of steps {first} to {begun - 1} there are only ranges, {late}")
+    return None
 
 
 def _unasked(option: str) -> bool:

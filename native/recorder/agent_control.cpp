@@ -144,6 +144,7 @@ bool Control::obey(const Frame& frame) {
     case Type::Release: return recording_.release(frame.epoch), true;
     case Type::Limit: return recording_.limit(frame), true;
     case Type::Recall: return recall(requests_, frame.epoch, frame.fields.number("entries", 0) == uint64_t{1}), true;
+    case Type::Steps: return recording_.tell_steps(frame.epoch), true;
     case Type::Refused: return refused(frame), true;
     default: return false;
   }

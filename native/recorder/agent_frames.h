@@ -30,6 +30,7 @@ enum class Type : uint16_t {
   Disarmed = 13,
   Recall = 14,
   Recalled = 15,
+  Steps = 16,
 };
 
 struct FrameHeader {

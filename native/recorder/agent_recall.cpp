@@ -20,7 +20,7 @@
 namespace profd::agent {
 namespace {
 
-constexpr std::size_t kStackBytes = 1 << 20;  // touched as far as it is used
+constexpr std::size_t kRecallStackBytes = 1 << 20;  // touched as far as it is used
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
 constexpr char kLibrary[] = "libtorch_cpu.so";
 // std::string c10d::dump_fr_trace_json(bool includeCollectives, bool onlyActive), seen in torch 2.13: the name holds the types
@@ -89,7 +89,7 @@ void tell(Requests& requests, Recalled recalled, bool over) {
   requests.wake.signal();
 }
 
-void* run(void* given) {
+void* answer_recall(void* given) {
   const Asked asked = *static_cast<Asked*>(given);
   delete static_cast<Asked*>(given);
   Recalled found{asked.number, -1, {}};
@@ -111,9 +111,9 @@ int create_thread(Asked* asked) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_attr_setstacksize(&attributes, kRecallStackBytes);
   pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, run, asked);
+  const int error = pthread_create(&thread, &attributes, answer_recall, asked);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return error;

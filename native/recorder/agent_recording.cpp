@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "recorder.h"
+#include "step_window.h"
 #include "steps.h"
 
 namespace profd::agent {
@@ -121,13 +122,17 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   std::string why;
   recorder::release();  // of an agent that was stopped while a thread was writing
   sources_ = sources_of(options);
-  if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, sources_}, &why))
+  const bool at_step = !frame.fields.text("begin_step").empty();
+  if (!recorder::arm({frame.epoch, arena_bytes, strings_bytes, at_step ? 0 : sources_}, &why))
     return fail(frame.epoch, why.c_str()), false;
+  if (at_step && !open_sources(frame)) return false;
+  waits_for_step_ = at_step;
   after_.end();  // from here on steps are recorded again
   first_ns_ = real_ns();
   const recorder::Steps steps = steps_since(0);
   steps_before_ = steps_told_ = steps.count + (steps.running_for != 0);  // the one that runs is recorded in part
   step_ns_before_ = median_before(steps);
+  step_from_ = recorder::steps_begun();
   cost_.begin(lists(options, "shapes"));
   epoch_ = frame.epoch;
   phase_ = Phase::Armed;
@@ -155,6 +160,39 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   return true;
 }
 
+// The sources record from a step on, or the answer is that it was missed.
+bool Recording::open_sources(const Frame& frame) {
+  const auto step = frame.fields.number("begin_step", 0), steps = frame.fields.number("iterations", 0);
+  const recorder::Session session = recorder::api.state.live.load(std::memory_order_relaxed);
+  if (step && steps && recorder::await_window({*step, *steps, sources_, session})) return true;
+  recorder::disarm();
+  recorder::release();
+  const std::string at = std::to_string(recorder::steps_begun() - 1);
+  const std::string asked(frame.fields.text("begin_step"));
+  fail(frame.epoch, ("missed: step " + asked + " was asked for, and step " + at + " runs already").c_str());
+  return false;
+}
+
+// Once the step has begun that was waited for: what was noted as the recording began holds from there on.
+void Recording::look_at_window() {
+  if (!waits_for_step_) return;
+  const recorder::Opened opened = recorder::opened_window();
+  if (!opened.real_ns) return;
+  waits_for_step_ = false;
+  first_ns_ = opened.real_ns;
+  step_from_ = opened.step;
+  steps_before_ = steps_told_ = opened.ended;
+}
+
+void Recording::tell_steps(uint64_t question) const {
+  const recorder::Steps steps = steps_since(0);
+  packet_.begin(Type::Steps, question);
+  packet_.add("begun", recorder::steps_begun());
+  packet_.add("running_ns", steps.running_for);
+  if (steps.median_ns) packet_.add("step_ns", steps.median_ns);
+  link_.send(packet_);
+}
+
 void Recording::fail(uint64_t epoch, const char* why) {
   packet_.begin(Type::Failed, epoch);
   packet_.add("why", std::string_view(why));
@@ -170,7 +208,7 @@ void Recording::limit(const Frame& frame) {
   const std::string_view drop = frame.fields.text("drop");
   cost_.count(recorder::totals().recorded, recorder::mix(), sources_);
   sources_ &= ~sources_of(drop, &Option::dropped);
-  recorder::set_sources(sources_);
+  if (!recorder::limit_window(sources_)) recorder::set_sources(sources_);
   if (!hooked_ || !settings_.post) return;
   settings_.post(Hook::Limited, drop);
   run_posted();
@@ -187,7 +225,9 @@ void Recording::finish(const char* reason) {
 
 void Recording::disarm(const char* reason) {
   const bool posted = phase_ == Phase::Stopping;
+  recorder::forget_window();
   recorder::disarm();
+  look_at_window();
   last_ns_ = real_ns();
   phase_ = Phase::Stopped;
   reason_ = reason;
@@ -292,7 +332,21 @@ void Recording::add_cost(uint64_t events) {
   }
 }
 
+void Recording::add_program_steps() {
+  const uint64_t begun = recorder::steps_begun();
+  if (!begun) return;
+  packet_.add("step_from", step_from_);
+  packet_.add("step_to", std::max(step_from_, begun - 1));
+}
+
 void Recording::add_steps() {
+  look_at_window();
+  if (waits_for_step_) {
+    packet_.add("awaits_step", uint64_t{1});
+    packet_.add("at_step", recorder::steps_begun());
+    return;
+  }
+  add_program_steps();
   const recorder::Steps steps = steps_since(steps_told_);
   packet_.add("steps", std::max(steps.count, steps_before_) - steps_before_);
   if (steps.median_ns) packet_.add("step_ns", steps.median_ns);

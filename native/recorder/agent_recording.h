@@ -26,6 +26,7 @@ class Recording {
   bool arm(const Frame& frame);
   void stop(uint64_t epoch);
   void limit(const Frame& frame);  // leave out a kind of events
+  void tell_steps(uint64_t question) const;
   void release(uint64_t epoch);
   void finish(const char* reason);  // as the target wants it
   void end(const char* reason);     // at once, and let go of everything
@@ -50,7 +51,10 @@ class Recording {
   void add_totals();
   void add_cost(uint64_t events);
   void add_steps();
+  void add_program_steps();
   void add_unbegun();
+  bool open_sources(const Frame& frame);
+  void look_at_window();
   void let_go();
   Milliseconds keep_phase(Milliseconds now);
   void post(Hook hook);
@@ -71,6 +75,8 @@ class Recording {
   Cost cost_;
   uint64_t steps_before_ = 0;  // that ended before the first whole one of the recording began
   uint64_t steps_told_ = 0, step_ns_before_ = 0;
+  uint64_t step_from_ = 0;     // the program's number of the first whole one
+  bool waits_for_step_ = false;
   Milliseconds status_every_ = 0;
   bool hooked_ = false;                  // Hook::Armed was posted
   bool resting_ = true;                  // Hook::Rested was posted since, or there is nothing to rest from

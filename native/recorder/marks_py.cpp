@@ -8,6 +8,7 @@
 #include "names_py.h"
 #include "parts.h"
 #include "span.h"
+#include "step_window.h"
 #include "steps.h"
 #include "steps_py.h"
 
@@ -236,14 +237,14 @@ PyObject* record_backend_event(PyObject*, PyObject* const* args, Py_ssize_t coun
 
 // The range between two calls of step(). Under the GIL.
 Handle open_step{};
-unsigned long long step_number = 0;
 
 PyObject* step(PyObject*, PyObject*) {
   const bool last = note_step(monotonic_ns());
   end_range(open_step, 0);
   open_step.place.hold = kNotRecorded;
-  if (last) agent::finish("iterations");
-  const unsigned long long number = step_number++;
+  const Begun begun = begin_step();
+  const unsigned long long number = begun.number;
+  if (last || begun.over) agent::finish("iterations");
   const Session session = session_of(api, kRanges);
   Thread* thread = session ? current_thread() : nullptr;
   if (thread) {
@@ -258,17 +259,19 @@ PyObject* step(PyObject*, PyObject*) {
 PyObject* py_note_step(PyObject*, PyObject*) { return PyBool_FromLong(step_noticed()); }
 
 PyObject* py_pause_steps(PyObject*, PyObject*) {
-  if (!step_number) pause_steps();
+  if (!steps_begun()) pause_steps();
   Py_RETURN_NONE;
 }
 
-// The recording that runs ends after so many whole steps; 0: it does not.
-PyObject* py_await_steps(PyObject*, PyObject* whole) {
-  const unsigned long long count = PyLong_AsUnsignedLongLong(whole);
-  if (PyErr_Occurred()) return nullptr;
-  await_steps(count, api.state.live.load(std::memory_order_relaxed));
+// The recording that runs ends after so many whole steps, and not before `least_ns` from now; 0 steps: it does not.
+PyObject* py_await_steps(PyObject*, PyObject* args) {
+  unsigned long long count, least_ns = 0;
+  if (!PyArg_ParseTuple(args, "K|K:await_steps", &count, &least_ns)) return nullptr;
+  await_steps(count, api.state.live.load(std::memory_order_relaxed), least_ns);
   Py_RETURN_NONE;
 }
+
+PyObject* py_steps_begun(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(steps_begun()); }
 
 template <typename F>
 PyCFunction method(F* function) {
@@ -285,8 +288,10 @@ PyMethodDef mark_methods[] = {
      "note_step()\n--\n\nAn optimizer has made a step. False: not counted, because the program calls step() itself."},
     {"pause_steps", py_pause_steps, METH_NOARGS,
      "pause_steps()\n--\n\nOptimizers are watched no longer: the next note_step() begins a step and ends none."},
-    {"await_steps", py_await_steps, METH_O,
-     "await_steps(whole, /)\n--\n\nEnd the recording that runs after so many whole steps from now on; 0: do not."},
+    {"await_steps", py_await_steps, METH_VARARGS,
+     "await_steps(whole, least_ns=0, /)\n--\n\nEnd the recording that runs after so many whole steps from now on, and not "
+     "before so much time has passed; 0 steps: do not."},
+    {"steps_begun", py_steps_begun, METH_NOARGS, "steps_begun()\n--\n\nHow often the program has called step()."},
     {"record_alloc", method(record_alloc), METH_VARARGS | METH_KEYWORDS,
      "record_alloc(ptr, bytes, device_type=0, device_index=-1, allocated=None, reserved=None)\n--\n\n"
      "Record an allocation, or a free (negative bytes). Device types are torch's: 0 CPU, 1 CUDA."},
@@ -303,7 +308,7 @@ PyMethodDef mark_methods[] = {
 }  // namespace
 
 bool step_noticed() {
-  if (step_number) return false;
+  if (steps_begun()) return false;
   if (note_step(monotonic_ns())) agent::finish("iterations");
   return true;
 }

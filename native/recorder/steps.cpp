@@ -15,7 +15,14 @@ std::atomic<uint64_t> ended{0};
 std::atomic<uint64_t> last_ns{0};    // 0: no step runs
 std::atomic<uint64_t> row_began{0};  // steps that had ended when the row without a pause began
 std::atomic<uint64_t> awaited{0};  // number of the step, from 1
+std::atomic<uint64_t> awaited_from{0};  // not before this
 std::atomic<Session> awaited_in{0};
+
+// Of a step that is not one too few. Says so once.
+bool is_last(uint64_t now_ns) {
+  if (api.state.live.load(std::memory_order_relaxed) != awaited_in || now_ns < awaited_from) return false;
+  return awaited.exchange(0) != 0;
+}
 
 }  // namespace
 
@@ -28,14 +35,16 @@ bool note_step(uint64_t monotonic_ns) {
   }
   durations[number % kKept].store(monotonic_ns - before, std::memory_order_relaxed);
   const uint64_t count = ended.fetch_add(1, std::memory_order_release) + 1;
-  return count == awaited.load(std::memory_order_relaxed) && api.state.live.load(std::memory_order_relaxed) == awaited_in;
+  const uint64_t wanted = awaited.load(std::memory_order_relaxed);
+  return wanted && count >= wanted && is_last(monotonic_ns);
 }
 
 void pause_steps() { last_ns.store(0, std::memory_order_relaxed); }
 
-void await_steps(uint64_t whole, Session session) {
+void await_steps(uint64_t whole, Session session, uint64_t least_ns) {
   const bool within_one = last_ns.load(std::memory_order_relaxed) != 0;
   awaited_in = session;
+  awaited_from = least_ns ? monotonic_ns() + least_ns : 0;
   awaited = whole ? ended.load(std::memory_order_relaxed) + within_one + whole : 0;
 }
 

@@ -14,8 +14,9 @@ bool note_step(uint64_t monotonic_ns);
 // Nobody watches any more: the next note_step begins a step, and does not end the one that runs now.
 void pause_steps();
 
-// note_step says when so many whole steps have ended from now on, if this session still records then; 0: never.
-void await_steps(uint64_t whole, Session session);
+// note_step says when so many whole steps have ended from now on, and `least_ns` have passed, if this session still
+// records then; 0 steps: never.
+void await_steps(uint64_t whole, Session session, uint64_t least_ns = 0);
 
 struct Steps {
   uint64_t count = 0;        // ended since the process began

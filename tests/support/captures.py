@@ -112,6 +112,8 @@ def declare(name: str, **changes: Any) -> Declaration:
             duration_ns=SERVED,
             iterations=BY_PROCESS,
             start_at_ns=BY_PROCESS,
+            begin_step=BY_PROCESS,
+            at_least_ns=BY_PROCESS,
             stacks=BY_PROCESS,
             c_calls=BY_PROCESS,
             max_overhead=cannot_guard(name),

@@ -74,11 +74,17 @@ def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
         "gpu_events": _optional(target, "gpu_events"),
         "lost": [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in target.lost],
         "not_honoured": list(target.not_honoured),
+        "steps": steps_json(target.steps) if target.HasField("steps") else None,
         "cost": cost_json(target.cost) if target.HasField("cost") else None,
         "load": load_json(target.load),
         "warnings": list(target.warnings),
         "waterfall": [{"name": phase.name, "duration_ns": phase.duration_ns} for phase in target.waterfall],
     }
+
+
+def steps_json(steps: capture_pb2.RecordedSteps) -> dict[str, Any]:
+    """Whole steps that were recorded; `first` as the program numbers them."""
+    return {"count": steps.count, "step_ns": steps.step_ns or None, "first": _optional(steps, "first")}
 
 
 def cost_json(cost: capture_pb2.Cost) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _about_to_begin(drive: Drive, order: Order, progress: FleetProgress, fleet: 
             records.write(Record(order.id, drive.way.to(taking), left_out))
         except OSError as error:
             say(f"warning: {records.folder()} cannot be written ({error.strerror}): `profctl wait` will need --hosts")
-    progress.prepared(fleet, drive.boundary_ns)
+    progress.prepared(fleet, drive.boundary_ns, drive.meeting)
 
 
 def _with_left_out(hosts: dict[str, HostState], record: Record) -> dict[str, HostState]:

@@ -18,6 +18,7 @@ from profclient.fleet.clocks import apart_ns, reference_ns
 from profclient.fleet.machine import Fleet, Stand
 from profclient.fleet.messages import sentence
 from profclient.fleet.outcome import Outcome
+from profclient.fleet.steps import Common, Meeting
 
 SHOWN_SECONDS = 0.1
 NAMED_MAX = 10  # hosts or processes, of each kind
@@ -48,17 +49,18 @@ class FleetProgress(Progress):
     def _counted(self, fleet: Fleet) -> str:
         return "  ".join([f"capture {self._id}", *_counts(fleet)])
 
-    def prepared(self, fleet: Fleet, start_ns: int | None) -> None:
+    def prepared(self, fleet: Fleet, start_ns: int | None, meeting: Meeting) -> None:
         """Print the hosts that take part, and those that do not, before anything begins."""
         if self.quiet:
             return
         taking = [state for state in fleet.hosts.values() if state.stand is Stand.BEGINNING]
         able = sum(state.able for state in taking)
-        begins = time.strftime("%H:%M:%S", time.localtime(start_ns / 1e9)) if start_ns else ""
         processes = "1 process" if able == 1 else f"{able:,} processes"
         if taking:
             said = f"{len(taking):,} of {counted(len(fleet.hosts), 'host')}, {processes}; "
-            say(f"{said}the windows begin together at {begins}")
+            say(f"{said}{_begin(start_ns, meeting)}")
+            if meeting.why:
+                say(wrapped(f"  by clock, and not at one step: {meeting.why}", hang=4))
         without = [f"{host}: {state.why}" for host, state in fleet.hosts.items() if state.stand is Stand.OUT]
         without += [f"{host}: {line}" for host, state in fleet.hosts.items() for line in state.unable if not state.why]
         for line in _some(without, "more"):
@@ -79,10 +81,28 @@ def print_outcome(outcome: Outcome) -> None:
         click.echo(wrapped(f"  sample     {sampled}; --all records all", hang=13))
     for line in _some(list(_exceptions(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  missing    {one_line(line)}", hang=13))
+    if (steps := outcome.steps) is not None:
+        click.echo(wrapped(f"  steps      {_common(steps)}", hang=13))
     for line in _some(list(_clock_lines(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  clock      {one_line(line)}", hang=13))
     if any(target.trace for _, target in outcome.targets):
         click.echo(f"\nnext: profctl collect {outcome.id} --to DIR")
+
+
+def _begin(start_ns: int | None, meeting: Meeting) -> str:
+    if meeting.step is not None:
+        return f"all begin at step {meeting.step}"
+    begins = time.strftime("%H:%M:%S", time.localtime(start_ns / 1e9)) if start_ns else ""
+    return f"the windows begin together at {begins}"
+
+
+def _common(steps: Common) -> str:
+    by_clock = f"in the time that all recorded each had at least {counted(steps.count, 'whole step')}"
+    numbers = f"{steps.first} to {(steps.first or 0) + steps.count - 1} are whole on all of them"
+    said = by_clock if steps.first is None else numbers if steps.count else "none is whole on all of them"
+    if steps.count < steps.asked:
+        said = f"missed: {said}; {steps.asked} were asked for"
+    return said + (f"; none of {', '.join(steps.unpaired[:NAMED_MAX])}" if steps.unpaired else "")
 
 
 def _counts(fleet: Fleet) -> list[str]:

@@ -78,6 +78,11 @@ def capture_options(function: Function) -> Function:
         [
             click.option("--duration", "-d", help="Length of the window: 500ms, 10s, 1m."),
             click.option("--iterations", "-n", type=click.IntRange(1), help="Length of the window in training steps."),
+            click.option(
+                "--at-step",
+                type=click.IntRange(0),
+                help="With --iterations: the first of them, as the program numbers its steps (profclient.step()).",
+            ),
             click.option("--shapes", is_flag=True, help="Record the shapes of inputs."),
             click.option(
                 "--stacks",
@@ -154,6 +159,7 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
     message = capture_pb2.Options(
         duration_ns=parse_duration_ns(duration) if duration else 0,
         iterations=values.pop("iterations") or 0,
+        begin_step=values.pop("at_step"),
         **{
             name: values.pop(name)
             for name in (

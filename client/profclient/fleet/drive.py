@@ -15,7 +15,7 @@ from typing import Any, Final
 from profproto.v1 import capture_pb2 as pb
 
 from profclient.errors import ClientError, Interrupted, NotFoundError, UnreachableError
-from profclient.fleet import clocks, machine
+from profclient.fleet import clocks, machine, steps
 from profclient.fleet.host import Disconnected, Host
 from profclient.fleet.messages import sentence
 from profclient.fleet.sample import SAMPLE, SAMPLED_ABOVE, spread
@@ -73,6 +73,8 @@ class Drive:
         self._order = Order("", pb.Selector(), pb.Options())
         self.fleet = machine.Fleet(way.hosts)
         self.boundary_ns: int | None = None
+        self.meeting = steps.Meeting(None)  # of all ranks, where steps were asked for
+        self._paces: dict[str, list[tuple[int | None, steps.Pace]]] = {}  # of hosts' processes, with their ranks
         self.sampled_of = 0  # ranks; 0: all are recorded
 
     @property
@@ -212,9 +214,13 @@ class Drive:
 
     async def _estimate(self, host: Host) -> pb.EstimateCaptureResponse:
         begun = time.monotonic_ns()
-        request = pb.EstimateCaptureRequest(selector=self._order.selector, options=self._order.options)
+        options = self._order.options
+        request = pb.EstimateCaptureRequest(
+            selector=self._order.selector, options=options, steps=bool(options.iterations)
+        )
         answer: pb.EstimateCaptureResponse = await host.call("EstimateCapture", request)
         self._slowest_ns = max(self._slowest_ns, time.monotonic_ns() - begun)
+        self._paces[host.name] = [_pace(one, begun) for one in answer.targets if one.source]
         return answer
 
     async def _estimate_or_error(self, host: Host) -> pb.EstimateCaptureResponse | ClientError:
@@ -235,9 +241,21 @@ class Drive:
         ahead = max(self._order.lead_ns, LEAD_MIN_NS + 2 * turns * self._slowest_ns)
         self._reference_ns = clocks.reference_ns(self.clocks)
         self.boundary_ns = clocks.boundary_ns(time.time_ns(), ahead, self._reference_ns)
+        self.meeting = self._meeting(instruction.hosts, time.monotonic_ns() + ahead)
         self._prepared(self.fleet)
         for name in instruction.hosts:
             self._run_task(name, partial(self._start, name))
+
+    def _meeting(self, hosts: Sequence[str], by_ns: int) -> steps.Meeting:
+        """Where those that are recorded meet. A step that the user has named is that."""
+        options = self._order.options
+        if options.HasField("begin_step"):
+            return steps.Meeting(options.begin_step)
+        if not options.iterations:
+            return steps.Meeting(None)
+        chosen = {name: self.fleet.hosts[name].chosen for name in hosts}
+        paces = [pace for name in hosts for rank, pace in self._paces[name] if not chosen[name] or rank in chosen[name]]
+        return steps.meet(paces, by_ns)
 
     async def _start(self, name: str) -> machine.Event:
         async with self._turns:
@@ -256,7 +274,12 @@ class Drive:
     def _request(self, host: Host) -> pb.StartCaptureRequest:
         options = pb.Options()
         options.CopyFrom(self._order.options)
-        if self.boundary_ns is not None and host.clock is not None:
+        if self.meeting.step is not None:
+            options.begin_step = self.meeting.step
+        elif options.iterations:
+            options.iterations += steps.AROUND
+            options.at_least_ns = steps.AT_LEAST_NS
+        if self.meeting.step is None and self.boundary_ns is not None and host.clock is not None:
             options.start_at_ns = clocks.start_ns(self.boundary_ns, host.clock, self._reference_ns)
         selector = pb.Selector()
         selector.CopyFrom(self._order.selector)
@@ -289,6 +312,11 @@ class Drive:
             if not live(capture):
                 return machine.Changed(name, capture, False)
         raise Disconnected("profd ended the answer before the capture was over")
+
+
+def _pace(one: pb.TargetEstimate, asked_ns: int) -> tuple[int | None, steps.Pace]:
+    rank = one.target.rank if one.target.HasField("rank") else None
+    return rank, steps.Pace(steps.name(one.target), asked_ns, one.steps, one.HasField("steps"))
 
 
 def _who(target: pb.TargetStatus) -> str:

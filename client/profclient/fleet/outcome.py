@@ -12,6 +12,7 @@ from profclient import errors
 from profclient.cli import capture_view
 from profclient.fleet.clocks import Clock, apart_ns, reference_ns
 from profclient.fleet.machine import HostState, Stand
+from profclient.fleet.steps import Common, common
 
 _CODES: Final[dict[str, int]] = {kind.kind: kind.exit_code for kind in errors.KINDS}
 _TRACED: Final = frozenset((pb.STATE_STORED, pb.STATE_PARTIAL))
@@ -55,6 +56,11 @@ class Outcome:
         return sorted(rank for state in self.hosts.values() for rank in state.chosen)
 
     @property
+    def steps(self) -> Common | None:
+        """Those that all recorded, where steps were asked for."""
+        return common([state.capture for state in self.hosts.values() if state.capture is not None])
+
+    @property
     def live(self) -> bool:
         """Something may still change."""
         return any(target.state < pb.STATE_STORED for _, target in self.targets)
@@ -74,6 +80,7 @@ class Outcome:
         states = {target.state for _, target in self.targets}
         if states & _TRACED:
             whole = states == {pb.STATE_STORED} and not self.missing and not self.missing_ranks
+            whole = whole and not (self.steps is not None and self.steps.missed)
             return 0 if whole else 6
         kinds = {state.kind for state in self.hosts.values() if state.kind}
         if states == {pb.STATE_BUSY} and not kinds:
@@ -89,6 +96,7 @@ class Outcome:
             "start_ns": self.start_ns,
             "missing_ranks": self.missing_ranks,
             "sample": {"ranks": self.sample, "of": self.sampled_of} if self.sampled_of else None,
+            "steps": None if self.steps is None else _steps_json(self.steps),
             "hosts": [
                 {
                     "host": host,
@@ -101,6 +109,17 @@ class Outcome:
                 for host, state in self.hosts.items()
             ],
         }
+
+
+def _steps_json(steps: Common) -> dict[str, Any]:
+    return {
+        "asked": steps.asked,
+        "common": steps.count,
+        "first": steps.first,
+        "by": "clock" if steps.first is None else "step",
+        "unpaired": list(steps.unpaired),
+        "missed": steps.missed,
+    }
 
 
 def _clock_json(clock: Clock, reference: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ LAST_MIN_NS = 100_000_000
 RETRY_SECONDS = 10.0
 FLEET_HOSTS_MAX = 1_000_000
 _FLEET_ID = re.compile(r"f[0-9a-f]{12}")
+STEP_MAX = 1 << 53
 START_AHEAD_MAX_NS = 3600 * 1_000_000_000
 """A window may begin this far ahead: its targets are held until then."""
 
@@ -65,6 +66,12 @@ def _check_window(options: Options, *, open_ended: bool) -> None:
         raise BadInput("give a duration or iterations, not both")
     if not (options.duration_ns or options.iterations or open_ended):
         raise BadInput("give --duration or --iterations (or start an open-ended capture and stop it)")
+    if not options.iterations and (options.begin_step is not None or options.at_least_ns):
+        raise BadInput("a step to begin at needs iterations, and so does a least length of the window")
+    if options.begin_step is not None and not 0 <= options.begin_step <= STEP_MAX:
+        raise BadInput(f"step {options.begin_step}: give one from 0 to {STEP_MAX}")
+    if not 0 <= options.at_least_ns <= CAPTURE_WINDOW_MAX_NS:
+        raise BadInput(f"a window of at least {options.at_least_ns / 1e9:g} s is longer than any may be")
     if options.last_ns and not LAST_MIN_NS <= options.last_ns <= JAX_LAST_NS_MAX:
         least, most = LAST_MIN_NS / 1e9, JAX_LAST_NS_MAX / 1e9
         raise BadInput(f"last {options.last_ns / 1e9:g} s: give from {least:g} to {most:g} s")

@@ -431,6 +431,7 @@ def _copy(recording: Recording, target: TargetRecord) -> None:
     target.warnings = [*target.warnings, *recording.warnings]
     target.waterfall = list(recording.waterfall)
     target.cost = recording.cost
+    target.steps = recording.steps
     target.versions = dict(recording.versions)
     target.gpu = dict(recording.gpu)
     target.run_times = recording.run_times

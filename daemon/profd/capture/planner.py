@@ -17,7 +17,7 @@ from profd.capture.ports import Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
-from profd.model.capture import Fleet, Options, Reason, State
+from profd.model.capture import Fleet, Options, ProgramSteps, Reason, State
 from profd.sources.base import Offer, Source
 from profd.targets import procfs
 from profd.targets import selector as selectors
@@ -103,6 +103,14 @@ class Planner:
             if not any(_needs_family(plan) for plan in plans):
                 return plans
         return await self._estimate(caller, request, await asyncio.to_thread(self._table.snapshot))
+
+    async def steps(self, plans: Sequence[TargetPlan]) -> list[ProgramSteps | None]:
+        """How far each of these is, where it can begin at a step."""
+        return await asyncio.gather(*map(self._steps, plans))
+
+    async def _steps(self, plan: TargetPlan) -> ProgramSteps | None:
+        source = next((each for each in self._sources if each is plan.choice.source), None)
+        return None if source is None or plan.process is None else await source.steps(plan.process)
 
     def _check_source(self, name: str) -> None:
         """BadInput for a source that there is not: whoever asks mistyped it, and no process is to blame."""

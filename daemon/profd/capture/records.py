@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.errors import BadInput
-from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, State
+from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, RecordedSteps, State
 from profd.model.decodable import decodable
 from profd.model.load import Load
 from profd.model.run_times import RunTimes
@@ -65,6 +65,7 @@ class TargetRecord:
     risks: list[str] = field(default_factory=list)  # what might have happened, from the estimate
     waterfall: list[Phase] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
+    steps: RecordedSteps | None = None
     versions: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, int | str] = field(default_factory=dict)
     run_times: RunTimes = field(default_factory=RunTimes)

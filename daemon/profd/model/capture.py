@@ -69,6 +69,7 @@ class Reason(IntEnum):
     TIMEOUT = 23
     SOURCE_FAILED = 24
     LOSSES = 25
+    STEP_MISSED = 26
 
     @property
     def label(self) -> str:
@@ -114,6 +115,8 @@ class CommonOptions:
     duration_ns: int = 0
     iterations: int = 0
     start_at_ns: int | None = None
+    begin_step: int | None = None  # the first of the iterations, as the program numbers its steps
+    at_least_ns: int = 0  # that the window lasts, however short the iterations are
     stacks: bool = False
     c_calls: bool = False
     max_overhead: float | None = None  # share of the step time; None: no guard
@@ -166,6 +169,8 @@ _DEFAULTS: Final = tuple((option.name, option.default) for option in fields(Opti
 _WORDS: Final = {
     "duration_ns": "duration",
     "start_at_ns": "start_in",
+    "begin_step": "at_step",
+    "at_least_ns": "at_least",
     "sample_hz": "samples",
     "collect_timeout_ns": "collect_timeout",
     "last_ns": "last",
@@ -209,6 +214,24 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramSteps:
+    """How far a program is, as it numbers its steps itself."""
+
+    begun: int  # the number that the next one gets
+    running_ns: int  # since the last one began
+    step_ns: int | None  # the median of the last; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSteps:
+    """Whole steps that were recorded."""
+
+    count: int
+    step_ns: int = 0  # their median; 0: not known
+    first: int | None = None  # the program's number of the first; None: it numbers none
+
+
+@dataclass(frozen=True, slots=True)
 class RawFile:
     """A whole file of raw data in the journal, to be decoded by a worker."""
 
@@ -236,6 +259,7 @@ class Recording:
     warnings: list[str] = field(default_factory=list)
     waterfall: list[Phase] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
+    steps: RecordedSteps | None = None
     versions: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, int | str] = field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
     run_times: RunTimes = field(default_factory=RunTimes)

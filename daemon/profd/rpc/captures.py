@@ -102,7 +102,8 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         open_ended = not (options.duration_ns or options.iterations)
         asked = Request(await self._selector(request.selector), options, open_ended=open_ended)
         plans = await self._manager.planner.estimate(callers.current(), asked)
-        return pb.EstimateCaptureResponse(targets=[translate.estimate_message(plan) for plan in plans])
+        steps = await self._manager.planner.steps(plans) if request.steps else [None] * len(plans)
+        return pb.EstimateCaptureResponse(targets=list(map(translate.estimate_message, plans, steps)))
 
     async def ListTargets(self, request: pb.ListTargetsRequest, context: object) -> pb.ListTargetsResponse:
         selector = await self._selector(request.selector)

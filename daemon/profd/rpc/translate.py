@@ -14,7 +14,7 @@ from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
-from profd.model.capture import Fleet, HostClock, Options
+from profd.model.capture import Fleet, HostClock, Options, ProgramSteps
 from profd.model.load import Load
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
@@ -47,6 +47,8 @@ def options_from_untrusted(message: pb.Options) -> Options:
         no_gpu_metrics=message.no_gpu_metrics,
         last_ns=message.last_ns,
         gpu_fallback=message.gpu_fallback,
+        begin_step=message.begin_step if message.HasField("begin_step") else None,
+        at_least_ns=message.at_least_ns,
     )
 
 
@@ -119,9 +121,12 @@ def options_message(options: Options) -> pb.Options:
         no_gpu_metrics=options.no_gpu_metrics,
         last_ns=options.last_ns,
         gpu_fallback=options.gpu_fallback,
+        at_least_ns=options.at_least_ns,
     )
     if options.start_at_ns is not None:
         message.start_at_ns = options.start_at_ns
+    if options.begin_step is not None:
+        message.begin_step = options.begin_step
     if options.sample_hz is not None:
         message.sample_hz = options.sample_hz
     if options.max_overhead is not None:
@@ -177,6 +182,8 @@ def target_message(target: TargetRecord) -> pb.TargetStatus:
         value = getattr(target, name)
         if value is not None:
             setattr(message, name, value)
+    if (steps := target.steps) is not None:
+        message.steps.CopyFrom(pb.RecordedSteps(count=steps.count, step_ns=steps.step_ns, first=steps.first))
     return message
 
 
@@ -195,7 +202,7 @@ def _load(load: Load) -> pb.Load:
     return pb.Load(**{when: pb.Stretch(**asdict(stretch)) for when, stretch in known if stretch is not None})
 
 
-def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
+def estimate_message(plan: TargetPlan, steps: ProgramSteps | None = None) -> pb.TargetEstimate:
     """The estimate of a capture for one target."""
     target = target_message(plan.target)
     choice = plan.choice
@@ -215,6 +222,10 @@ def estimate_message(plan: TargetPlan) -> pb.TargetEstimate:
                 setattr(message, name, value)
         message.risks.extend(map(text, choice.plan.risks))
         message.not_honoured.extend(map(text, choice.not_honoured))
+    if steps is not None:
+        message.steps.CopyFrom(
+            pb.ProgramSteps(begun=steps.begun, running_ns=steps.running_ns, step_ns=steps.step_ns or 0)
+        )
     return message
 
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 from profd.disk.space import Claim, alone
 from profd.gpu.leases import Held
 from profd.limits import PICKUP_BYTES_MAX
-from profd.model.capture import Options, Phase, RawFile, Reason, Recording, State
+from profd.model.capture import Options, Phase, ProgramSteps, RawFile, Reason, Recording, State
 from profd.sources.declaration import Declaration
 from profd.targets.process import Process
 
@@ -106,6 +106,10 @@ class Source(ABC):
     async def open(self) -> None:
         """Take what the source needs (sockets, threads). Raises ProfdError with the reason if it cannot."""
         return
+
+    async def steps(self, process: Process) -> ProgramSteps | None:
+        """How far the process is, by its own count; None where a recording cannot begin at a step of that."""
+        return None
 
     async def close(self) -> None:
         """Let go of everything. Captures have ended before."""

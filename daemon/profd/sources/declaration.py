@@ -50,6 +50,9 @@ class Refuses(Answer):
     why: str
 
 
+NUMBERS_NO_STEPS: Final = Refuses(
+    "only attached processes (source sdk) begin at a step: --at-step needs the program's own profclient.step()"
+)
 SERVED: Final = Served()
 BY_PROCESS: Final = ByProcess()
 
@@ -61,6 +64,8 @@ class CommonAnswers:
     duration_ns: Answer
     iterations: Answer
     start_at_ns: Answer
+    begin_step: Answer
+    at_least_ns: Answer
     stacks: Answer
     c_calls: Answer
     max_overhead: Answer

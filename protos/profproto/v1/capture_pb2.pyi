@@ -49,6 +49,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_TIMEOUT: _ClassVar[Reason]
     REASON_SOURCE_FAILED: _ClassVar[Reason]
     REASON_LOSSES: _ClassVar[Reason]
+    REASON_STEP_MISSED: _ClassVar[Reason]
 STATE_UNSPECIFIED: State
 STATE_REQUESTED: State
 STATE_ARMED: State
@@ -87,9 +88,10 @@ REASON_TARGET_ENDING: Reason
 REASON_TIMEOUT: Reason
 REASON_SOURCE_FAILED: Reason
 REASON_LOSSES: Reason
+REASON_STEP_MISSED: Reason
 
 class Options(_message.Message):
-    __slots__ = ("duration_ns", "iterations", "shapes", "stacks", "memory", "modules", "flops", "source", "strict", "force", "start_at_ns", "sample_hz", "native", "c_calls", "torch", "max_overhead", "port", "collect_timeout_ns", "no_gpu_metrics", "last_ns", "gpu_fallback")
+    __slots__ = ("duration_ns", "iterations", "shapes", "stacks", "memory", "modules", "flops", "source", "strict", "force", "start_at_ns", "sample_hz", "native", "c_calls", "torch", "max_overhead", "port", "collect_timeout_ns", "no_gpu_metrics", "last_ns", "gpu_fallback", "begin_step", "at_least_ns")
     DURATION_NS_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +113,8 @@ class Options(_message.Message):
     NO_GPU_METRICS_FIELD_NUMBER: _ClassVar[int]
     LAST_NS_FIELD_NUMBER: _ClassVar[int]
     GPU_FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_NS_FIELD_NUMBER: _ClassVar[int]
     duration_ns: int
     iterations: int
     shapes: bool
@@ -132,7 +136,9 @@ class Options(_message.Message):
     no_gpu_metrics: bool
     last_ns: int
     gpu_fallback: bool
-    def __init__(self, duration_ns: _Optional[int] = ..., iterations: _Optional[int] = ..., shapes: bool = ..., stacks: bool = ..., memory: bool = ..., modules: bool = ..., flops: bool = ..., source: _Optional[str] = ..., strict: bool = ..., force: bool = ..., start_at_ns: _Optional[int] = ..., sample_hz: _Optional[float] = ..., native: bool = ..., c_calls: bool = ..., torch: _Optional[str] = ..., max_overhead: _Optional[float] = ..., port: _Optional[int] = ..., collect_timeout_ns: _Optional[int] = ..., no_gpu_metrics: bool = ..., last_ns: _Optional[int] = ..., gpu_fallback: bool = ...) -> None: ...
+    begin_step: int
+    at_least_ns: int
+    def __init__(self, duration_ns: _Optional[int] = ..., iterations: _Optional[int] = ..., shapes: bool = ..., stacks: bool = ..., memory: bool = ..., modules: bool = ..., flops: bool = ..., source: _Optional[str] = ..., strict: bool = ..., force: bool = ..., start_at_ns: _Optional[int] = ..., sample_hz: _Optional[float] = ..., native: bool = ..., c_calls: bool = ..., torch: _Optional[str] = ..., max_overhead: _Optional[float] = ..., port: _Optional[int] = ..., collect_timeout_ns: _Optional[int] = ..., no_gpu_metrics: bool = ..., last_ns: _Optional[int] = ..., gpu_fallback: bool = ..., begin_step: _Optional[int] = ..., at_least_ns: _Optional[int] = ...) -> None: ...
 
 class Selector(_message.Message):
     __slots__ = ("pids", "users", "jobs", "gpus", "ranks", "children")
@@ -204,8 +210,28 @@ class Phase(_message.Message):
     duration_ns: int
     def __init__(self, name: _Optional[str] = ..., duration_ns: _Optional[int] = ...) -> None: ...
 
+class ProgramSteps(_message.Message):
+    __slots__ = ("begun", "running_ns", "step_ns")
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_NS_FIELD_NUMBER: _ClassVar[int]
+    STEP_NS_FIELD_NUMBER: _ClassVar[int]
+    begun: int
+    running_ns: int
+    step_ns: int
+    def __init__(self, begun: _Optional[int] = ..., running_ns: _Optional[int] = ..., step_ns: _Optional[int] = ...) -> None: ...
+
+class RecordedSteps(_message.Message):
+    __slots__ = ("count", "step_ns", "first")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    STEP_NS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    step_ns: int
+    first: int
+    def __init__(self, count: _Optional[int] = ..., step_ns: _Optional[int] = ..., first: _Optional[int] = ...) -> None: ...
+
 class TargetStatus(_message.Message):
-    __slots__ = ("host", "pid", "start_time_ticks", "user", "command", "rank", "gpus", "job", "sources", "state", "reason", "message", "trace", "start_ns", "end_ns", "events", "gpu_events", "lost", "not_honoured", "cost", "warnings", "waterfall", "doing", "uid", "load")
+    __slots__ = ("host", "pid", "start_time_ticks", "user", "command", "rank", "gpus", "job", "sources", "state", "reason", "message", "trace", "start_ns", "end_ns", "events", "gpu_events", "lost", "not_honoured", "cost", "warnings", "waterfall", "doing", "uid", "load", "steps")
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +257,7 @@ class TargetStatus(_message.Message):
     DOING_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     host: str
     pid: int
     start_time_ticks: int
@@ -256,7 +283,8 @@ class TargetStatus(_message.Message):
     doing: str
     uid: int
     load: Load
-    def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., job: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ..., trace: _Optional[str] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., events: _Optional[int] = ..., gpu_events: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., waterfall: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., doing: _Optional[str] = ..., uid: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    steps: RecordedSteps
+    def __init__(self, host: _Optional[str] = ..., pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., job: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[State, str]] = ..., reason: _Optional[_Union[Reason, str]] = ..., message: _Optional[str] = ..., trace: _Optional[str] = ..., start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., events: _Optional[int] = ..., gpu_events: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., waterfall: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., doing: _Optional[str] = ..., uid: _Optional[int] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., steps: _Optional[_Union[RecordedSteps, _Mapping]] = ...) -> None: ...
 
 class Fleet(_message.Message):
     __slots__ = ("id", "host", "hosts", "found", "clock")
@@ -325,15 +353,17 @@ class StartCaptureRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., selector: _Optional[_Union[Selector, _Mapping]] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., open_ended: bool = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
 
 class EstimateCaptureRequest(_message.Message):
-    __slots__ = ("selector", "options")
+    __slots__ = ("selector", "options", "steps")
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     selector: Selector
     options: Options
-    def __init__(self, selector: _Optional[_Union[Selector, _Mapping]] = ..., options: _Optional[_Union[Options, _Mapping]] = ...) -> None: ...
+    steps: bool
+    def __init__(self, selector: _Optional[_Union[Selector, _Mapping]] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., steps: bool = ...) -> None: ...
 
 class TargetEstimate(_message.Message):
-    __slots__ = ("target", "source", "choice", "permission", "latency_ns", "events", "memory_bytes", "trace_bytes", "risks", "not_honoured", "cost_ns")
+    __slots__ = ("target", "source", "choice", "permission", "latency_ns", "events", "memory_bytes", "trace_bytes", "risks", "not_honoured", "cost_ns", "steps")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +375,7 @@ class TargetEstimate(_message.Message):
     RISKS_FIELD_NUMBER: _ClassVar[int]
     NOT_HONOURED_FIELD_NUMBER: _ClassVar[int]
     COST_NS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     target: TargetStatus
     source: str
     choice: str
@@ -356,7 +387,8 @@ class TargetEstimate(_message.Message):
     risks: _containers.RepeatedScalarFieldContainer[str]
     not_honoured: _containers.RepeatedScalarFieldContainer[str]
     cost_ns: int
-    def __init__(self, target: _Optional[_Union[TargetStatus, _Mapping]] = ..., source: _Optional[str] = ..., choice: _Optional[str] = ..., permission: _Optional[str] = ..., latency_ns: _Optional[int] = ..., events: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., trace_bytes: _Optional[int] = ..., risks: _Optional[_Iterable[str]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost_ns: _Optional[int] = ...) -> None: ...
+    steps: ProgramSteps
+    def __init__(self, target: _Optional[_Union[TargetStatus, _Mapping]] = ..., source: _Optional[str] = ..., choice: _Optional[str] = ..., permission: _Optional[str] = ..., latency_ns: _Optional[int] = ..., events: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., trace_bytes: _Optional[int] = ..., risks: _Optional[_Iterable[str]] = ..., not_honoured: _Optional[_Iterable[str]] = ..., cost_ns: _Optional[int] = ..., steps: _Optional[_Union[ProgramSteps, _Mapping]] = ...) -> None: ...
 
 class EstimateCaptureResponse(_message.Message):
     __slots__ = ("targets",)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent_daemon import ARM, ARMED, FAILED, STATUS, STOP, STOPPED, MiB, packet_bytes
+from tests.support.agent_daemon import ARM, ARMED, FAILED, STATUS, STEPS, STOP, STOPPED, MiB, packet_bytes
 from tests.support.arena_reader import read_arena
 from tests.support.sdk_jobs import BUSY, WAIT
 from tests.support.waiting import until
@@ -301,3 +301,80 @@ for line in sys.stdin:
     link.stop()
     assert [event.name for event in read_arena(armed.fd).events] == ["before"]
     os.close(armed.fd)
+
+
+NUMBERED = """
+import sys
+import profclient
+from profclient import _recorder
+print("ready", flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        number = profclient.step()
+    print(number, flush=True)
+"""
+SHORT_STEPS = """
+import time
+import profclient
+print("ready", flush=True)
+while True:
+    profclient.step()
+    time.sleep(0.001)
+"""
+
+
+def test_a_recording_begins_at_a_step_and_ends_after_so_many(agents):
+    """One step more on each side: of those that were asked for the first and the last are whole whatever happens."""
+    job = agents.job(NUMBERED)
+    link = agents.daemon.accept()
+
+    def step(times):
+        job.say(str(times))
+        return int(job.line())
+
+    def asked():
+        link.send(packet_bytes(STEPS, 3))
+        return link.next(STEPS).fields
+
+    assert asked()["begun"] == "0"
+    assert step(5) == 4
+    assert asked()["begun"] == "5"
+    armed = link.arm(begin_step=10, iterations=3)
+    assert step(4) == 8
+    waiting = link.next(STATUS).fields
+    assert (waiting["awaits_step"], waiting["at_step"]) == ("1", "9")
+    assert not read_arena(armed.fd).events
+    assert step(5) == 13  # of 9 to 13 the last still runs
+    assert "awaits_step" not in link.next(STATUS).fields
+    assert step(1) == 14
+    stopped = link.next(STOPPED).fields
+    assert (stopped["reason"], stopped["step_from"], stopped["step_to"]) == ("iterations", "9", "14")
+    assert int(armed.fields["first"]) < int(stopped["first"]) < int(stopped["last"])
+    ended = [event.name for event in read_arena(armed.fd).events if event.end]
+    assert ended == [f"ProfilerStep#{number}" for number in range(9, 14)]
+    os.close(armed.fd)
+
+
+def test_a_step_that_runs_already_is_missed_and_nothing_stays_armed(agents):
+    job = agents.job(NUMBERED)
+    link = agents.daemon.accept()
+    job.say("5")
+    job.line()
+    link.send(packet_bytes(ARM, 1, arena=MiB, strings=65536, options="ranges", window=0, begin_step=4, iterations=3))
+    assert link.next(FAILED).fields["why"] == "missed: step 4 was asked for, and step 4 runs already"
+    # WHEN the next one is asked for THEN it is in time, and its recording has that step.
+    armed = link.arm(epoch=2, begin_step=5, iterations=3)
+    job.say("1")
+    job.line()
+    stopped = link.stop(2).fields
+    assert (stopped["step_from"], stopped["step_to"]) == ("5", "5")
+    os.close(armed.fd)
+
+
+def test_short_steps_do_not_end_a_window_before_its_least_length(agents):
+    agents.job(SHORT_STEPS)
+    link = agents.daemon.accept()
+    os.close(link.arm(iterations=2, at_least=300_000_000).fd)
+    stopped = link.next(STOPPED).fields
+    assert stopped["reason"] == "iterations"
+    assert int(stopped["last"]) - int(stopped["first"]) >= 300_000_000

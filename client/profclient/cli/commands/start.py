@@ -66,6 +66,8 @@ def start(
     asked = options(values)
     if asked.duration_ns and asked.iterations:
         raise UsageError("give --duration or --iterations, not both.")
+    if asked.HasField("begin_step") and not asked.iterations:
+        raise UsageError("--at-step needs --iterations: how many steps from that one on.")
     if start_in and hosts is None:
         import time
 

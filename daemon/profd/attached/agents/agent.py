@@ -24,11 +24,14 @@ from profd.attached.agents.protocol import (
     parse_untrusted_packet,
     sentences,
     status_from_untrusted,
+    steps_from_untrusted,
 )
 from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES
+from profd.model.capture import ProgramSteps
 from profd.targets.process import ProcessId
 
 _numbers: Final = itertools.count(1)  # of questions: an answer that comes too late answers no other
+STEPS_WORD: Final = "steps"  # of an agent that answers STEPS and begins at one; earlier ones close the connection
 _BROKE: Final = "the process that relayed its connection has ended"
 
 
@@ -54,6 +57,8 @@ class ArmOrder:
     options: tuple[str, ...]
     window_ns: int = 0
     iterations: int = 0
+    begin_step: int | None = None  # the first of the iterations, as the program numbers its steps
+    at_least_ns: int = 0  # that the window lasts, however short the iterations are
     max_overhead: float | None = None
 
 
@@ -111,7 +116,7 @@ class Agent:
     Small: hundreds of them idle in one daemon.
     """
 
-    __slots__ = ("_arm", "_before", "_link", "_missed", "_owner", "_recalls", "hello", "process", "uid")
+    __slots__ = ("_arm", "_asked", "_before", "_link", "_missed", "_owner", "_recalls", "hello", "process", "uid")
 
     def __init__(self, process: ProcessId, uid: int, hello: Hello, link: Link, owner: Owner) -> None:
         self.process = process
@@ -123,6 +128,7 @@ class Agent:
         self._before: Arm | None = None  # the last one: of the steps after it there is more to tell
         self._missed: asyncio.TimerHandle | None = None  # while it is waited for
         self._recalls: dict[int, asyncio.Future[bytes]] | None = None  # by the number of the question
+        self._asked: asyncio.Future[ProgramSteps] | None = None  # for its steps
 
     @property
     def armed(self) -> bool:
@@ -159,6 +165,20 @@ class Agent:
         except BaseException:
             self.give_up(arm)
             raise
+
+    async def steps(self, seconds: float) -> ProgramSteps | None:
+        """How far its program is; None where it cannot say, or says nothing within so many seconds."""
+        if STEPS_WORD not in self.hello.can:
+            return None
+        if self._asked is None:  # whoever asks meanwhile gets the same answer
+            self._asked = asyncio.get_running_loop().create_future()
+            if not self._link.send(encode(Kind.STEPS)):
+                self._asked.cancel()
+        asked = self._asked
+        done, _ = await asyncio.wait({asked}, timeout=seconds)
+        if self._asked is asked:
+            self._asked = None
+        return asked.result() if done and not asked.cancelled() else None
 
     def give_up(self, arm: Arm) -> None:
         """For an answer that nobody has taken. The agent ends idle, whatever it answers: packets are read in order."""
@@ -259,6 +279,10 @@ class Agent:
                 return
             if packet.kind == Kind.RECALLED:
                 self._recalled(packet, fd)
+                return
+            if packet.kind == Kind.STEPS:
+                if self._asked is not None and not self._asked.done():
+                    self._asked.set_result(steps_from_untrusted(packet))
                 return
             if packet.kind in (Kind.DISARMED, Kind.FAILED):
                 self._owner.disarmed(self.process, packet.epoch)
@@ -362,6 +386,10 @@ def _arm_packet(order: ArmOrder) -> bytes:
         "window": order.window_ns,
         "iterations": order.iterations,
     }
+    if order.begin_step is not None:
+        fields["begin_step"] = order.begin_step
+    if order.at_least_ns:
+        fields["at_least"] = order.at_least_ns
     if order.max_overhead is not None:
         fields["max_overhead"] = f"{order.max_overhead:.6f}"
     return encode(Kind.ARM, order.epoch, **fields)

@@ -20,6 +20,7 @@ from profd.limits import (
     AGENT_WORDS_MAX,
     RANK_MAX,
 )
+from profd.model.capture import ProgramSteps
 
 VERSION: Final = 1
 _MAGIC: Final = 0x31474150
@@ -52,6 +53,7 @@ class Kind(IntEnum):
     DISARMED = 13
     RECALL = 14
     RECALLED = 15
+    STEPS = 16
 
 
 class Hostile(BadInput):
@@ -96,6 +98,10 @@ class Status:
     step_ns_before: int | None = None  # median of the last before it was armed; no pause since
     step_ns_after: int | None = None  # median of the last since it was stopped
     after_over: bool = False  # no more of these will be told
+    step_from: int | None = None  # the program's number of the first whole step; None: it numbers none
+    step_to: int | None = None  # and of the first that is not whole any more
+    awaits_step: bool = False  # nothing is recorded yet
+    at_step: int = 0  # while it waits: steps that have begun
     dropped: int = 0
     first_ns: int | None = None  # Unix ns from which ranges were recorded; of STOPPED
     not_honoured: tuple[str, ...] = ()  # what turned out after ARMED
@@ -180,12 +186,24 @@ def status_from_untrusted(packet: Packet) -> Status:
         step_ns_before=number(fields, "step_ns_before") or None,
         step_ns_after=number(fields, "step_ns_after") or None,
         after_over=fields.get("after") == "over",
+        step_from=number(fields, "step_from"),
+        step_to=number(fields, "step_to"),
+        awaits_step=bool(number(fields, "awaits_step")),
+        at_step=number(fields, "at_step") or 0,
         dropped=number(fields, "dropped") or 0,
         first_ns=number(fields, "first") or None,
         not_honoured=sentences(fields, "not_honoured"),
         file=fields.get("file", ""),
         device_times=fields.get("device_times", ""),
         gpu=report_from_untrusted(fields),
+    )
+
+
+def steps_from_untrusted(packet: Packet) -> ProgramSteps:
+    """The answer to STEPS. Raises Hostile."""
+    fields = packet.fields
+    return ProgramSteps(
+        number(fields, "begun") or 0, number(fields, "running_ns") or 0, number(fields, "step_ns") or None
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from profd.attached.agents.protocol import Hello, Status
 from profd.gpu.states import GpuReport, sentence
-from profd.model.capture import Cost, Reason, Recording, State
+from profd.model.capture import Cost, Reason, RecordedSteps, Recording, State
 
 # Fewer whole steps than this say nothing of how much slower they all were.
 _STEPS_FOR_RATIO: Final = 3
@@ -144,6 +144,17 @@ def _steps(status: Status) -> str:
     seen = (("before", status.step_ns_before), ("during", status.step_ns), ("after", status.step_ns_after))
     told = [f"{duration / 1e6:.2f} ms {when}" for when, duration in seen if duration]
     return f"a step took {', '.join(told)}" if told else ""
+
+
+def steps(status: Status) -> RecordedSteps | None:
+    """The whole steps that were recorded; None where there is no word of any, or the one to begin at did not come."""
+    if status.awaits_step:
+        return RecordedSteps(0)
+    numbered = status.step_from is not None and status.step_to is not None
+    count = (status.step_to or 0) - (status.step_from or 0) if numbered else status.steps
+    if not (numbered or count):
+        return None
+    return RecordedSteps(max(0, count), status.step_ns or 0, status.step_from if numbered else None)
 
 
 def how_timed(status: Status) -> tuple[str, ...]:

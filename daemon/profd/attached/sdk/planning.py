@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from profd.attached.agents.agent import STEPS_WORD
 from profd.attached.agents.protocol import Hello
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Options, Reason
@@ -60,6 +61,8 @@ DECLARATION: Final = Declaration(
         duration_ns=SERVED,
         iterations=SERVED,
         start_at_ns=SERVED,
+        begin_step=SERVED,
+        at_least_ns=SERVED,
         stacks=BY_PROCESS,
         c_calls=BY_PROCESS,
         max_overhead=SERVED,
@@ -210,6 +213,8 @@ def _refusal(options: Options, can: Collection[str], fix: str) -> str:
         return "the process has not imported torch, or its profiler cannot be used from its agent"
     if options.torch == "profiler" and not options.force:
         return f"{_CRASH}; the observer is safe ({fix}), --force uses torch's own profiler all the same"
+    if options.begin_step is not None and STEPS_WORD not in can:
+        return "the profclient in the process is of an earlier build, which cannot begin at a step; leave --at-step out"
     return ""
 
 

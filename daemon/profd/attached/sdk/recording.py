@@ -23,7 +23,7 @@ from profd.attached.agents.protocol import Status
 from profd.attached.sdk import handover, orphans, planning, torch_file
 from profd.attached.sdk.guard import ABORT, OverheadGuard, kinds
 from profd.attached.sdk.handover import SdkParts
-from profd.attached.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, how_timed, versions
+from profd.attached.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, how_timed, steps, versions
 from profd.attached.sdk.ports import Drain, Intake
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Lease
@@ -35,6 +35,7 @@ from profd.targets.identity import Accepted, Standing
 from profd.targets.pickup import Refused
 from profd.targets.process import Process
 
+MISSED: Final = "missed: "  # begins what an agent says of a step that has begun already
 _SILENT_SECONDS: Final = 3.0  # without a STATUS, which comes every second
 
 
@@ -197,6 +198,8 @@ class SdkRecorder:
             ),
             window_ns=self._options.duration_ns,
             iterations=self._options.iterations,
+            begin_step=self._options.begin_step,
+            at_least_ns=self._options.at_least_ns,
             max_overhead=self._options.max_overhead,
         )
 
@@ -277,7 +280,7 @@ class SdkRecorder:
         """Add the overhead that the guard could not prevent."""
         if self._guard is None or arm.stopped is None:
             return
-        took_ns = (arm.stopped.last_ns or 0) - armed.first_ns
+        took_ns = (arm.stopped.last_ns or 0) - (arm.status.first_ns or armed.first_ns)
         missed = self._guard.missed(arm.status, took_ns / 1e9)
         if missed:
             recording.warnings.append(missed)
@@ -285,25 +288,42 @@ class SdkRecorder:
     def _left_out(self) -> list[str]:
         return self._guard.sentences() if self._guard is not None else []
 
+    def _not_begun(self, status: Status) -> list[str]:
+        if not status.awaits_step:
+            return []
+        return [f"at_step: step {self._options.begin_step} had not begun at the end; {status.at_step} steps had"]
+
     def _tell(self, arm: Arm, *, silent: bool) -> None:
-        wanted = self._options.iterations
-        doing = f"step {min(arm.status.steps, wanted)} of {wanted}" if wanted else "the window is open"
+        doing = self._doing(arm.status)
         if self._guard is not None and self._guard.dropped:
             doing += f", without {', '.join(each.kind for each in self._guard.dropped)}"
         self._session.report(State.RECORDING, "the process is silent; is it stopped?" if silent else doing)
 
+    def _doing(self, status: Status) -> str:
+        wanted = self._options.iterations
+        if status.awaits_step:
+            return f"waiting for step {self._options.begin_step}; {status.at_step} have begun"
+        return f"step {min(status.steps, wanted)} of {wanted}" if wanted else "the window is open"
+
     def _recording(self, armed: Armed, arm: Arm, intake: Intake, end_ns: int) -> Recording:
         last_ns = arm.stopped.last_ns if arm.stopped is not None else None
-        start_ns, end_ns = armed.first_ns or self._began_ns, last_ns or end_ns
+        start_ns = arm.status.first_ns or armed.first_ns or self._began_ns
+        end_ns = last_ns or end_ns
         return Recording(
             files=[RawFile(str(intake.path), "chunks")],
             start_ns=start_ns,
             end_ns=end_ns,
             lost=list(intake.losses),
-            not_honoured=[*armed.not_honoured, *arm.status.not_honoured, *self._left_out()],
+            not_honoured=[
+                *armed.not_honoured,
+                *arm.status.not_honoured,
+                *self._left_out(),
+                *self._not_begun(arm.status),
+            ],
             warnings=list(how_timed(arm.status)),
             waterfall=list(self._phases),
             cost=cost(arm.status, end_ns - start_ns, answered=arm.stopped is not None),
+            steps=steps(arm.status),
             versions=versions(self._hello),
         )
 
@@ -316,6 +336,8 @@ class SdkRecorder:
                 Reason.TARGET_SILENT,
                 f"{error}: is it stopped? (kill -CONT {self._process.id.pid}) For samples: --source pyspy",
             )
+        if str(error).startswith(MISSED):
+            return Recording(State.REFUSED, Reason.STEP_MISSED, str(error))
         return Recording(State.REFUSED, Reason.SOURCE_FAILED, f"the process could not be armed: {error}")
 
     def _phase(self, name: str, end_ns: int | None = None) -> None:

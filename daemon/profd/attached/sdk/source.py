@@ -24,7 +24,7 @@ from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
-from profd.model.capture import Cost, Loss, Options, Reason, Recording, State, option_word
+from profd.model.capture import Cost, Loss, Options, ProgramSteps, Reason, Recording, State, option_word
 from profd.observers.observers import Observers
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
@@ -45,6 +45,7 @@ CUPTI_PYTHON_RISK: Final = (
     "CUDA is recorded through cupti-python (gpu.collector): slow, and where a thread has the GIL and calls CUDA the "
     "job can stand still for good"
 )
+_STEPS_SECONDS: Final = 1.0  # for an agent's answer, whose thread needs no GIL
 _HISTORY: Final = 1024
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
 
@@ -185,6 +186,11 @@ class SdkSource(Source):
         if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
             found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
         return self._with_samples(found, process, options, hello)
+
+    async def steps(self, process: Process) -> ProgramSteps | None:
+        """How far it says that it is."""
+        agent = self._registry.get(process.id)
+        return None if agent is None else await agent.steps(_STEPS_SECONDS)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
         wanted = samples.wanted(options, hello, lambda: 1.0, lambda: self._paces.beside(process.uid, process.id, 1))

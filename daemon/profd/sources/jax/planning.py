@@ -11,6 +11,7 @@ from profd.model.traits import Traits
 from profd.sources.base import Plan
 from profd.sources.declaration import (
     BY_PROCESS,
+    NUMBERS_NO_STEPS,
     SERVED,
     CommonAnswers,
     Declaration,
@@ -42,6 +43,8 @@ DECLARATION: Final = Declaration(
         duration_ns=BY_PROCESS,
         iterations=Refuses("the profiler server of JAX and TensorFlow counts no iterations; give --duration"),
         start_at_ns=SERVED,
+        begin_step=NUMBERS_NO_STEPS,
+        at_least_ns=SERVED,  # there are no iterations that could be over before
         stacks=SERVED,
         c_calls=BY_PROCESS,
         max_overhead=cannot_guard("jax"),

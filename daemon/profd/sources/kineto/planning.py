@@ -11,6 +11,7 @@ from profd.model.traits import Traits
 from profd.sources.base import Plan
 from profd.sources.declaration import (
     BY_PROCESS,
+    NUMBERS_NO_STEPS,
     SERVED,
     CommonAnswers,
     Declaration,
@@ -53,6 +54,8 @@ DECLARATION: Final = Declaration(
         duration_ns=SERVED,
         iterations=SERVED,
         start_at_ns=BY_PROCESS,
+        begin_step=NUMBERS_NO_STEPS,
+        at_least_ns=Unserved("Kineto ends with the iteration that was asked for"),
         stacks=SERVED,
         c_calls=BY_PROCESS,
         max_overhead=cannot_guard("kineto"),

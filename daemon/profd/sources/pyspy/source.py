@@ -25,6 +25,7 @@ from profd.model.traits import SAMPLED
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import (
     BY_PROCESS,
+    NUMBERS_NO_STEPS,
     SERVED,
     CommonAnswers,
     Declaration,
@@ -60,6 +61,8 @@ DECLARATION: Final = Declaration(
         duration_ns=SERVED,
         iterations=Refuses("pyspy samples from outside and sees no iterations. Give --duration."),
         start_at_ns=SERVED,
+        begin_step=NUMBERS_NO_STEPS,
+        at_least_ns=SERVED,  # there are no iterations that could be over before
         stacks=SERVED,
         c_calls=Unserved("pyspy sees Python frames; --native samples those of C functions"),
         max_overhead=BY_PROCESS,

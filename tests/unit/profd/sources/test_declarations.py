@@ -41,6 +41,8 @@ ASKED: dict[str, Any] = {  # each option, not as it is by default
     "duration_ns": SECOND_NS,
     "iterations": 3,
     "start_at_ns": 5,
+    "begin_step": 7,
+    "at_least_ns": 5,
     "stacks": True,
     "c_calls": True,
     "max_overhead": 0.02,

@@ -1,0 +1,126 @@
+"""The same steps on all ranks: which one all can still meet, and which were recorded by all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from profproto.v1 import capture_pb2 as pb
+
+SECOND: Final = 1_000_000_000
+MEET_NS: Final = 30 * SECOND  # from the first rank that is there to the last: nobody waits longer, armed
+EASE: Final = 1.25  # steps may become as much faster than they were
+AROUND: Final = 2  # by clock: steps beyond those asked for, one on each side
+AT_LEAST_NS: Final = SECOND // 4  # by clock: what ranks may begin apart, where steps are shorter than that
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far a process was when it was asked; `asked_ns` by the monotonic clock here, before it can have answered."""
+
+    who: str
+    asked_ns: int
+    steps: pb.ProgramSteps = field(default_factory=pb.ProgramSteps)
+    can: bool = True  # begin at a step
+
+    @property
+    def unknown(self) -> str:
+        """Why it cannot be said when it will be at a step; empty: it can."""
+        if not self.can:
+            return f"{self.who} cannot begin at a step"
+        if not self.steps.begun:
+            return f"{self.who} does not number its steps (profclient.step())"
+        return "" if self.steps.step_ns else f"nobody knows yet how long the steps of {self.who} take"
+
+    def begun_by(self, moment_ns: int) -> int:
+        """The most steps that it can have begun by then."""
+        passed = moment_ns - self.asked_ns + self.steps.running_ns
+        return self.steps.begun + int(EASE * passed / self.steps.step_ns) + 1
+
+    def begins_ns(self, step: int) -> int:
+        """When the step begins, should it go on as it did."""
+        return self.asked_ns - self.steps.running_ns + (step - self.steps.begun + 1) * self.steps.step_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The first step of a capture; None: `why` not, and a moment has to do."""
+
+    step: int | None
+    why: str = ""
+    last_ns: int = 0  # when the last one is there, by the monotonic clock here
+
+
+def meet(paces: Sequence[Pace], by_ns: int) -> Meeting:
+    """The first step that no rank can have begun by then, by the monotonic clock here; none if some are far behind."""
+    unknown = next((pace.unknown for pace in paces if pace.unknown), "" if paces else "there are no processes")
+    if unknown:
+        return Meeting(None, unknown)
+    step = max(pace.begun_by(by_ns) for pace in paces)
+    last = max(paces, key=lambda pace: pace.begins_ns(step))
+    last_ns = last.begins_ns(step)
+    if last_ns - by_ns > MEET_NS:
+        return Meeting(
+            None, f"{last.who} is {(last_ns - by_ns) / 1e9:,.0f} s behind the others, as they number their steps"
+        )
+    return Meeting(step, last_ns=last_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Whole steps that all of these processes recorded."""
+
+    count: int
+    first: int | None  # the program's number of the first; None: by clock, `count` at least
+    asked: int
+    unpaired: tuple[str, ...] = ()  # processes without any of them
+
+    @property
+    def missed(self) -> bool:
+        """There are fewer than were asked for."""
+        return self.count < self.asked or bool(self.unpaired)
+
+
+def common(captures: Sequence[pb.Capture]) -> Common | None:
+    """What all have; None where it was no question of steps, or nothing is stored."""
+    options = next((capture.options for capture in captures if capture.options.iterations), None)
+    there = [target for capture in captures for target in capture.targets if target.trace]
+    if options is None or len(there) < 2 or any(target.state < pb.STATE_STORED for target in there):
+        return None
+    if options.HasField("begin_step"):
+        return _by_number(there, options)
+    return _by_clock(there, options.iterations - AROUND) if options.at_least_ns else None
+
+
+def _by_number(there: Sequence[pb.TargetStatus], options: pb.Options) -> Common:
+    asked = range(options.begin_step, options.begin_step + options.iterations)
+    found = {name(target): _whole(target, asked) for target in there}
+    paired = [steps for steps in found.values() if steps]
+    first = max((steps.start for steps in paired), default=asked.start)
+    past = min((steps.stop for steps in paired), default=asked.start)
+    return Common(max(0, past - first), first, len(asked), tuple(who for who, steps in found.items() if not steps))
+
+
+def _whole(target: pb.TargetStatus, asked: range) -> range:
+    if not target.steps.HasField("first"):
+        return range(0)
+    first, past = target.steps.first, target.steps.first + target.steps.count
+    return range(max(first, asked.start), min(past, asked.stop))
+
+
+def _by_clock(there: Sequence[pb.TargetStatus], asked: int) -> Common:
+    """Within the time that all recorded: the steps at its ends are cut, and how long any was is not known."""
+    overlap_ns = min(target.end_ns for target in there) - max(target.start_ns for target in there)
+    whole = {name(target): _fit(target.steps, overlap_ns) for target in there}
+    paired = [count for count in whole.values() if count]
+    return Common(min(paired, default=0), None, asked, tuple(who for who, count in whole.items() if not count))
+
+
+def _fit(steps: pb.RecordedSteps, overlap_ns: int) -> int:
+    return max(0, min(steps.count, overlap_ns // steps.step_ns - 1)) if steps.step_ns else 0
+
+
+def name(target: pb.TargetStatus) -> str:
+    """A process as people know it."""
+    return f"rank {target.rank}" if target.HasField("rank") else f"pid {target.pid} of {target.host}"

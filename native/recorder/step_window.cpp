@@ -1,0 +1,80 @@
+#include "step_window.h"
+
+#include <time.h>
+
+#include <atomic>
+
+#include "recorder.h"
+#include "steps.h"
+
+namespace profd::recorder {
+
+namespace {
+
+enum Phase : uint32_t { kNone, kWaiting, kOpen };
+
+std::atomic<uint64_t> begun{0};
+std::atomic<uint32_t> phase{kNone};
+std::atomic<uint64_t> opens_at{0}, closes_at{0};  // numbers of steps
+std::atomic<uint32_t> sources_then{0};
+std::atomic<Session> session_of_window{0};
+std::atomic<uint64_t> opened_step{0}, opened_ns{0}, opened_ended{0};
+
+uint64_t real_ns() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void open_window(uint64_t number) {
+  opened_step = number;
+  opened_ended = steps_since(0, monotonic_ns()).count;
+  opened_ns = real_ns();
+  uint32_t waiting = kWaiting;  // whom the recording's end has overtaken opens nothing
+  if (!phase.compare_exchange_strong(waiting, kOpen)) return;
+  api.state.armed.store(sources_then);
+  if (api.state.live.load() != session_of_window) api.state.armed.store(0);  // it has ended meanwhile: nothing stays on
+}
+
+bool obey(uint64_t number) {
+  if (api.state.live.load(std::memory_order_relaxed) != session_of_window) return false;
+  if (phase == kWaiting && number >= opens_at) open_window(number);
+  if (phase != kOpen || !closes_at || number < closes_at) return false;
+  phase = kNone;
+  return true;
+}
+
+}  // namespace
+
+Begun begin_step() {
+  const uint64_t number = begun.fetch_add(1);
+  const bool awaited = phase.load() != kNone;
+  return {number, __builtin_expect(awaited, 0) && obey(number)};
+}
+
+uint64_t steps_begun() { return begun.load(); }
+
+bool await_window(const StepWindow& window) {
+  opened_ns = 0;
+  opens_at = window.step ? window.step - 1 : 0;
+  closes_at = window.steps ? window.step + window.steps + 1 : 0;
+  sources_then = window.sources;
+  session_of_window = window.session;
+  phase = kWaiting;
+  // After it: a step that began in between has either seen the window, or is seen here.
+  if (steps_begun() <= window.step || opened_ns) return true;
+  forget_window();
+  return false;
+}
+
+void forget_window() { phase = kNone; }
+
+bool limit_window(uint32_t sources) {
+  if (phase != kWaiting) return false;
+  sources_then = sources;
+  return phase == kWaiting;
+}
+
+Opened opened_window() { return {opened_step, opened_ns, opened_ended}; }
+
+}  // namespace profd::recorder

@@ -1,0 +1,41 @@
+// Steps that the program numbers itself (profclient.step()), and a recording that waits for one of them. A number is
+// given when its step begins; the first is 0. Nothing here takes a lock: the program's thread obeys, in step().
+#pragma once
+
+#include <cstdint>
+
+#include "writer.h"
+
+namespace profd::recorder {
+
+// A step of the program's begins: its number. Opens or closes the window of the session that runs.
+struct Begun {
+  uint64_t number;
+  bool over;  // the recording has all the steps that it waited for
+};
+Begun begin_step();
+
+// Steps that have begun: the number that the next one gets. 0: the program numbers none, or has not begun.
+uint64_t steps_begun();
+
+struct StepWindow {
+  uint64_t step = 0;     // the first that has to be whole
+  uint64_t steps = 0;    // whole ones, from it on; 0: no end by steps
+  uint32_t sources = 0;  // that record from one step before it on ...
+  Session session = 0;   // ... of this one; to one step after the last
+};
+
+// False: the step runs already, or is past.
+bool await_window(const StepWindow& window);
+void forget_window();
+// While the window has not opened: these sources record then. False: it is open, or there is none.
+bool limit_window(uint32_t sources);
+
+struct Opened {
+  uint64_t step = 0;     // the first whole one
+  uint64_t real_ns = 0;  // CLOCK_REALTIME; 0: it has not opened
+  uint64_t ended = 0;    // steps that had ended, as steps.h counts them
+};
+Opened opened_window();
+
+}  // namespace profd::recorder

@@ -1,0 +1,96 @@
+"""Which step all ranks can meet, and which were recorded by all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from profclient.fleet.steps import AROUND, AT_LEAST_NS, Common, Pace, common, meet
+from profproto.v1 import capture_pb2 as pb
+
+MS = 1_000_000
+
+
+def pace(begun: int, step_ms: int, who: str = "rank 0", running_ms: int = 0) -> Pace:
+    return Pace(who, 0, pb.ProgramSteps(begun=begun, running_ns=running_ms * MS, step_ns=step_ms * MS))
+
+
+def test_no_rank_can_have_begun_the_step_by_then_and_the_last_one_is_waited_for():
+    meeting = meet([pace(100, 10), pace(103, 10, "rank 1", 5)], 1000 * MS)
+    assert meeting.step == 103 + 125 + 1  # a quarter more than fit
+    assert meeting.last_ns == (meeting.step - 100 + 1) * 10 * MS
+
+
+def test_steps_that_are_longer_than_the_lead_are_met_by_the_next_but_one():
+    assert meet([pace(7, 5000), pace(7, 5000, running_ms=4900)], 1000 * MS).step == 9
+
+
+@pytest.mark.parametrize(
+    ("paces", "why"),
+    [
+        ([pace(9000, 10), pace(10, 10, "rank 1")], "rank 1 is 90 s behind the others"),
+        ([pace(5000, 1), pace(5000, 300, "rank 1")], "rank 1 is "),
+        ([pace(5, 10), pace(0, 0, "rank 1")], "rank 1 does not number its steps"),
+        ([pace(5, 10), pace(1, 0, "rank 1")], "nobody knows yet how long the steps of rank 1 take"),
+        ([pace(5, 10), Pace("rank 1", 0, can=False)], "rank 1 cannot begin at a step"),
+        ([], "there are no processes"),
+    ],
+)
+def test_no_step_is_chosen_where_counts_say_nothing(paces, why):
+    meeting = meet(paces, 1000 * MS)
+    assert meeting.step is None
+    assert meeting.why.startswith(why)
+
+
+def captured(*recorded: pb.RecordedSteps | None, **options: Any) -> list[pb.Capture]:
+    """One capture for each rank: all recorded from 0 to 2 s, but rank 1 from 0.1 s on."""
+    return [
+        pb.Capture(
+            options=pb.Options(**options),
+            targets=[
+                pb.TargetStatus(
+                    rank=rank, trace="t", state=pb.STATE_STORED, start_ns=100 * MS * rank, end_ns=2000 * MS, steps=steps
+                )
+            ],
+        )
+        for rank, steps in enumerate(recorded)
+    ]
+
+
+AT_STEP = {"iterations": 5, "begin_step": 100}
+BY_CLOCK = {"iterations": 5 + AROUND, "at_least_ns": AT_LEAST_NS}
+WHOLE = pb.RecordedSteps(first=99, count=7)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected", "missed"),
+    [
+        ([WHOLE, WHOLE], Common(5, 100, 5), False),
+        ([WHOLE, pb.RecordedSteps(first=102, count=2)], Common(2, 102, 5), True),
+        ([WHOLE, pb.RecordedSteps(first=110, count=7)], Common(5, 100, 5, ("rank 1",)), True),
+        ([WHOLE, pb.RecordedSteps(count=7)], Common(5, 100, 5, ("rank 1",)), True),
+    ],
+)
+def test_common_steps_by_number(recorded, expected, missed):
+    found = common(captured(*recorded, **AT_STEP))
+    assert found is not None
+    assert (found, found.missed) == (expected, missed)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected", "missed"),
+    [
+        ([pb.RecordedSteps(count=7, step_ns=250 * MS)] * 2, Common(6, None, 5), False),
+        ([pb.RecordedSteps(count=7, step_ns=400 * MS)] * 2, Common(3, None, 5), True),
+        ([pb.RecordedSteps(count=2000, step_ns=MS), None], Common(1899, None, 5, ("rank 1",)), True),
+    ],
+)
+def test_common_steps_by_clock_are_counted_from_below(recorded, expected, missed):
+    found = common(captured(*recorded, **BY_CLOCK))
+    assert found is not None
+    assert (found, found.missed) == (expected, missed)
+
+
+def test_it_is_no_question_of_steps():
+    assert common(captured(WHOLE, WHOLE, duration_ns=1)) is None
+    assert common(captured(WHOLE, **AT_STEP)) is None  # of one process
