@@ -15,17 +15,17 @@ namespace {
 enum Kind : std::uint8_t { kInstant = 4, kOverhead = 11, kDeviceRange = 12, kMemory = 13, kCounter = 14, kTrace = 16 };
 constexpr std::uint8_t kCpu = 1;
 // Strips of a thread, from the top; query/tiles/lanes.py has the same.
-enum Strip : std::int64_t { kRanges = 0, kCalls = 1, kWork = 2, kMarks = 3 };
+enum Strip : std::int64_t { kRangeStrip = 0, kCallStrip = 1, kWorkStrip = 2, kMarkStrip = 3 };
 
 Strip strip_of(std::uint8_t kind, std::uint8_t device, bool is_async) {
-  if (kind == kInstant || kind == kMemory || kind == kCounter) return kMarks;
-  if (kind == kDeviceRange || kind == kOverhead || kind == kTrace || is_async) return kRanges;
-  return device == kCpu ? kCalls : kWork;
+  if (kind == kInstant || kind == kMemory || kind == kCounter) return kMarkStrip;
+  if (kind == kDeviceRange || kind == kOverhead || kind == kTrace || is_async) return kRangeStrip;
+  return device == kCpu ? kCallStrip : kWorkStrip;
 }
 
 // Sorts by thread, strip and depth; only calls have a depth of their own.
 std::int64_t key_of(std::int32_t thread, Strip strip, std::int32_t depth) {
-  const std::int64_t level = strip == kCalls ? std::max(depth, 0) : 0;
+  const std::int64_t level = strip == kCallStrip ? std::max(depth, 0) : 0;
   return (std::int64_t{thread} + 1) << 34 | strip << 32 | level;
 }
 
@@ -153,7 +153,7 @@ class LaneScan {
   }
 
   std::int64_t lasts_of(std::int64_t start, std::int64_t end, Strip strip) const {
-    if (end == kAbsent && strip == kMarks) return 0;
+    if (end == kAbsent && strip == kMarkStrip) return 0;
     return std::max<std::int64_t>(minus(end == kAbsent ? end_ : end, start), 0);
   }
 
