@@ -122,7 +122,7 @@ def _some_row(thread: Array, rows: Array) -> Array:
 
 def _by_votes(table: EventTable, rows: Array, group: Array, flows: tuple[Array, Array], meant: Array) -> None:
     target, source = flows
-    if not len(target):
+    if not len(target) or not len(rows):
         return
     place = np.minimum(np.searchsorted(rows, target), len(rows) - 1)
     votes = rows[place] == target

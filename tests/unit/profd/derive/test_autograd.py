@@ -84,6 +84,13 @@ def test_flows_say_which_thread_a_number_is() -> None:
         assert find_links(table, wrong, threads(11, 12, 13)).forward_row.tolist() == [-1] * 7
 
 
+def test_flows_of_a_trace_that_records_no_forward_threads() -> None:
+    table = table_of([op("a", 0, 1, 0, sequence=3), op("ABackward", 5, 6, 0, sequence=3)])
+    links = find_links(table, flows(table, (5, 0, 1)), threads(11))
+    assert not links.backward.any()
+    assert links.forward_row.tolist() == [-1, 0]
+
+
 def test_one_forward_thread_needs_no_flow() -> None:
     table = table_of([op("a", 0, 1, 1, sequence=3), op("ABackward", 5, 6, 0, sequence=3, fwd_thread=1)])
     assert find_links(table, None, threads(4001, 4002)).forward_row.tolist() == [-1, 0]

@@ -74,6 +74,7 @@ def test_late_patches_flows_and_tracks(tmp_path: Path) -> None:
         {**event, "name": "outer", "ts": 0, "dur": 100},
         {**event, "name": "inner", "ts": 10, "dur": 40},
         {"ph": "s", "id": 3, "cat": "fwdbwd", "name": "fwdbwd", "pid": 7, "tid": "loader", "ts": 0},
+        {"ph": "f", "bp": "e", "id": 3, "cat": "fwdbwd", "name": "fwdbwd", "pid": 7, "tid": "loader", "ts": 10},
         {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python"}},
     ]
     path.write_text(json.dumps({"traceEvents": records}))
@@ -84,8 +85,11 @@ def test_late_patches_flows_and_tracks(tmp_path: Path) -> None:
         "join processes p on p.process = t.process order by e.start_ns",
     )
     assert joined["rows"] == [["outer", 60_000, "loader", "7", "python"], ["inner", 40_000, "loader", "7", "python"]]
-    flows = ask(tmp_path / "t", 'select f.id, category, f.phase, e.name from flows f join events e using ("row")')
-    assert flows["rows"] == [["3", "fwdbwd", "s", "outer"]]
+    flows = ask(
+        tmp_path / "t",
+        'select f.id, category, f.phase, e.name from flows f join events e using ("row") order by 4 desc',
+    )
+    assert flows["rows"] == [["3", "fwdbwd", "s", "outer"], ["3", "fwdbwd", "f", "inner"]]
 
 
 def test_an_empty_trace(tmp_path: Path) -> None:
