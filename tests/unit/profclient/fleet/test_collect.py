@@ -146,6 +146,7 @@ async def test_without_a_trace_there_is_no_folder(monkeypatch: pytest.MonkeyPatc
         b'{"traces": [' + b",".join([b'{"trace": "1abc", "rank": 0}'] * 4097) + b"]}",
         b"x" * (5 << 20),
     ],
+    ids=("a path", "a slash", "rank", "a path as rank", "a number", "nested", "no text", "many", "long"),
 )
 async def test_a_list_that_no_profd_sends_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bytes
