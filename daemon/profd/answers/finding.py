@@ -49,6 +49,12 @@ def time(ns: int | float) -> str:
     return f"{ns:.0f} ns"
 
 
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `4th`, `11th`: of a number from 1."""
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def as_json(finding: Finding, rank: int, measured_ns: int) -> dict[str, Any]:
     """A finding in an answer."""
     share = finding.bound_ns / measured_ns if finding.bound_ns is not None and measured_ns else None

@@ -27,7 +27,7 @@ import numpy as np
 
 from profd.answers.detectors.python_functions import called
 from profd.answers.facts import Facts
-from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
+from profd.answers.finding import NOTHING, Finding, Silence, Verdict, ordinal, percent
 from profd.answers.names_in_steps import NOTHING_RECORDED, NamesInSteps, names_in_steps
 from profd.answers.spans import Spans
 from profd.events.table import Array
@@ -161,7 +161,7 @@ def _rhythm(numbers: list[int]) -> str:
     """` (every 10th)` where they come at equal distances, three at least."""
     apart = set(np.diff(numbers).tolist())
     return (
-        f" (every {apart.pop()}th)"
+        f" (every {ordinal(apart.pop())})"
         if len(numbers) >= REPEATS_MIN and len(apart) == 1 and numbers[1] - numbers[0] > 1
         else ""
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from profd.answers.explain import FOUND, NOT_ENOUGH, NOTHING_FOUND
-from profd.answers.finding import STEPS_SHOWN, percent, time
+from profd.answers.finding import STEPS_SHOWN, ordinal, percent, time
 from profd.answers.ranks.cause import Cause, cause_of
 from profd.answers.ranks.job import Job, clocks_as_json, job_of, name_of, not_recorded, refused, remarks
 from profd.answers.ranks.of_rank import Rank
@@ -198,7 +198,7 @@ def _sentence(one: Straggler, late: Rank, cause: Cause | None, steps: int, lasts
         )
     else:
         each = time(one.excess_ns / len(numbers))
-        rhythm = f" (every {one.every}th)" if one.every else ""
+        rhythm = f" (every {ordinal(one.every)})" if one.every else ""
         how = f"comes {each} late in {len(numbers)} of {steps} steps{rhythm}"
     why = cause.sentence if cause else "nothing that was recorded tells why"
     return f"{name_of(late).capitalize()} {how}: {why}."

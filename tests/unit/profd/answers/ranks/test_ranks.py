@@ -55,6 +55,7 @@ def test_the_parts_of_a_step_add_up_to_it(tmp_path: Path) -> None:
 def test_a_rank_that_is_late_in_a_rhythm(tmp_path: Path) -> None:
     (late,) = told(tmp_path, Plan(steps=120, late={2: 3_000_000}, every=10))["stragglers"]
     assert (late["rank"], late["always"], late["every"]) == (2, False, 10)
+    assert "11 of 118 steps (every 10th): " in late["sentence"]
     assert late["steps"] == list(range(9, 110, 10))  # the last step may end in the middle, and is not judged
     assert late["cause"]["name"] == "aten::sort"
 
