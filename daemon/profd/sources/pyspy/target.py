@@ -65,10 +65,8 @@ class Target:
 
     def _inner_id(self, thread: str) -> str:
         if len(self.process.namespace_pids) < 2:
-            return thread
-        raw = procfs.read_record(self._folder / "task" / thread / "status", procfs.STATUS_BYTES)
-        status = procfs.parse_status(raw) if raw else None
-        return str(status.namespace_pids[-1]) if status and status.namespace_pids else thread
+            return thread  # as on the host: nothing is read
+        return str(procfs.inner_id(self.process.id.pid, int(thread)))
 
     async def resume_if_left_stopped(self) -> bool:
         """Undo what a killed tracer may leave behind; True if the process had to be continued.
