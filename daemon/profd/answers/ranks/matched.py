@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from profd.answers.finding import ordinal
 from profd.answers.ranks import names
 from profd.answers.ranks.clocks import Clocks, closed, most_ahead
 from profd.answers.ranks.matching import Collectives, Match, NoMatch, match
@@ -33,7 +34,7 @@ class Clock:
 class Group:
     """Collectives that were found on all `ranks`; a row for each of these, a column for each collective."""
 
-    name: str  # as the processes call it, or `stream 7`; empty: all collectives of a process
+    name: str  # as the processes call it, or `stream 7` (of a device); empty: all collectives of a process
     ranks: Array  # places in the list of ranks, ascending
     place: Array  # int64: in what a rank recorded
     start: Array  # int64 ns, of each rank's clock
@@ -85,17 +86,29 @@ def _by_group(ranks: Sequence[Recorded]) -> dict[str, dict[int, Array]]:
 
     Where groups were not recorded streams stand for them, if all ranks use the same ones.
     """
-    streams = [frozenset(np.unique(one.stream).tolist()) for one in ranks if len(one)]
-    by_stream = all(one.on_device for one in ranks if len(one)) and len(set(streams)) == 1
+    streams = [_streams(one) for one in ranks]
+    by_stream = (
+        all(one.on_device for one in ranks if len(one)) and len({frozenset(some) for some in streams if some}) == 1
+    )
     found: dict[str, dict[int, Array]] = {}
     for rank, one in enumerate(ranks):
         places: dict[str, list[int]] = {}
-        for at, (op, group, stream) in enumerate(zip(one.op, one.group, one.stream.tolist(), strict=True)):
+        for at, (op, group, stream) in enumerate(zip(one.op, one.group, streams[rank], strict=True)):
             if op not in names.POINT_TO_POINT:
-                places.setdefault(group or (f"{_STREAM}{stream}" if by_stream else ""), []).append(at)
+                places.setdefault(group or (stream if by_stream else ""), []).append(at)
         for name, some in places.items():
             found.setdefault(name, {})[rank] = np.array(some, dtype=np.int64)
     return found
+
+
+def _streams(one: Recorded) -> list[str]:
+    """The stream of each collective, with its device where there are several: each has a stream 7.
+
+    Devices are counted in their order: ranks of one host have others.
+    """
+    devices, place = np.unique(one.device, return_inverse=True)
+    of = [f" of the {ordinal(number + 1)} device" if len(devices) > 1 else "" for number in range(len(devices))]
+    return [f"{_STREAM}{stream}{of[at]}" for stream, at in zip(one.stream.tolist(), place.tolist(), strict=True)]
 
 
 def _matched(

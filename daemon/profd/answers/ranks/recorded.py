@@ -24,7 +24,7 @@ _KEYS: Final = (
     *("Collective name", "Process Group Name", "Process Group Ranks", "Seq", "In msg nelems", "Out msg nelems"),
     "dtype",
 )
-_COLUMNS: Final = ("name", "kind", "start", "end", "device_type", "thread", "stream", "linked", "inputs")
+_COLUMNS: Final = ("name", "kind", "start", "end", "device_type", "thread", "device", "stream", "linked", "inputs")
 Said = dict[str, Any]  # the arguments of a row
 
 
@@ -34,6 +34,7 @@ class Recorded:
 
     start: Array
     end: Array
+    device: Array  # as this rank numbers them
     stream: Array
     op: list[str]  # of names.OPS; empty: not known
     group: list[str]  # as the process calls it; empty: not recorded
@@ -87,7 +88,7 @@ class _Gathered:
         operators = Spans.union(*joined(self._operators, 2))
         found = self._kernels if self._kernels.count else self._ranges
         on_device = found is self._kernels and found.count > 0
-        start, end, _, stream, linked = (each[:COLLECTIVES_MAX] for each in found.columns())
+        start, end, _, device, stream, linked = (each[:COLLECTIVES_MAX] for each in found.columns())
         said = found.said[:COLLECTIVES_MAX]
         if on_device:
             said = _with_calls(reader, said, linked, self._calls)
@@ -95,6 +96,7 @@ class _Gathered:
         return Recorded(
             start,
             end,
+            device,
             stream,
             [one.op for one in known],
             [one.group for one in known],
@@ -123,7 +125,7 @@ class _Rows:
         if not len(rows):
             return
         start, values = table.columns["start"][rows], rules.names_of(table)
-        rest = (table.column(name)[rows] for name in ("thread", "stream", "linked"))
+        rest = (table.column(name)[rows] for name in ("thread", "device", "stream", "linked"))
         self._parts.append((start, start + durations(table)[rows], *rest))
         said: list[Said] = [{"name": values[code]} for code in table.column("name")[rows].tolist()]
         for one, code in zip(said, table.column("inputs")[rows].tolist(), strict=True):
@@ -138,8 +140,8 @@ class _Rows:
         self.said += said
 
     def columns(self) -> tuple[Array, ...]:
-        """start, end, thread, stream, linked."""
-        return joined(self._parts, 5)
+        """start, end, thread, device, stream, linked."""
+        return joined(self._parts, 6)
 
 
 def _with_calls(reader: TraceReader, said: list[Said], linked: Array, calls: _Rows) -> list[Said]:

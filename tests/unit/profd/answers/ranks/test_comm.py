@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 from profd.answers.ranks import names
+from profd.events import Kind
 
-from tests.support.many_ranks import ask
+from tests.support.many_ranks import ask, member
 from tests.support.simulated_job import TRANSFER_NS, Plan
+from tests.support.tables import Event
 from tests.unit.profd.answers.ranks.test_ranks import stored
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["by order", "by number"])
@@ -40,6 +44,24 @@ def test_sizes_that_were_not_recorded(tmp_path: Path) -> None:
     (row,) = ask("comm", stored(tmp_path, Plan(shapes=False)))["collectives"]
     assert (row["group"], row["bytes"], row["bus_bytes_per_second"]) == (None, None, None)
     assert row["count"] == 30
+
+
+def test_streams_of_several_devices_are_several_groups(tmp_path: Path) -> None:
+    """GIVEN ranks with two devices, a stream 7 on both, begun in turns WHEN groups are unknown THEN none is mixed."""
+
+    def kernel(rank: int, step: int, device: int) -> Event:
+        at, later = 10_000_000 * step + 37_000 * step * step, (step + rank) % 2 == device
+        place = {"device": 2 * rank + device, "stream": 7}
+        end = at + 5_000_000 + 3_000_000 * device
+        return Event(NCCL, at + 1_000_000 * later, end, Kind.KERNEL, 20 + device, fields=place)
+
+    ranks = [[kernel(rank, step, device) for step in range(20) for device in (0, 1)] for rank in (0, 1)]
+    traces = [member(tmp_path, rank, sorted(some, key=lambda one: one.start)) for rank, some in enumerate(ranks)]
+    groups = [(row["group"], row["count"], row["transfer_ns"]) for row in ask("comm", traces)["collectives"]]
+    assert sorted(groups) == [
+        ("stream 7 of the 1st device", 20, 20 * 4_000_000),
+        ("stream 7 of the 2nd device", 20, 20 * 7_000_000),
+    ]
 
 
 def test_one_rank_has_nobody_to_wait_for(tmp_path: Path) -> None:
