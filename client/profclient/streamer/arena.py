@@ -67,11 +67,6 @@ class Arena:
         self._drainer.give_back()
 
     @property
-    def away(self) -> int:
-        """Chunks that are sent and not acked."""
-        return len(self._away)
-
-    @property
     def allocated(self) -> int:
         """Bytes that were allocated ahead."""
         return self._drainer.allocated

@@ -32,7 +32,6 @@ from profd.segments.segment import Codes, open_parquet, reading
 # What decoders give rows; it is written into exports as it is.
 _PHASES: Final = np.isin(np.arange(256), list(b"\0XBbneiICP"))
 _FLOW_PHASES: Final = np.isin(np.arange(256), list(b"stf"))
-_JSON_DICTIONARIES: Final = ("inputs", "flow_id")
 
 
 class BundleDecoder(Decoder):

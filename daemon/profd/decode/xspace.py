@@ -44,7 +44,6 @@ _NS_MAX: Final = 1 << 61  # of what a line is from 1970; what is beyond has no e
 class _Line:
     """A line as far as it is not events. `base` is the Unix time of offset 0, in ns."""
 
-    span: Span
     fields: dict[str, Any]
     base: int
     thread: int
@@ -208,7 +207,7 @@ class XSpaceDecoder(Decoder):
         place = kinds.place_of(plane.name)
         derived = kinds.is_derived(fields["id"], fields["name"], place)
         kind = kinds.line_kind(fields["name"], place, derived)
-        return _Line(span, fields, base, thread, place, kind)
+        return _Line(fields, base, thread, place, kind)
 
     def _batch(self, found: dict[str, Any], plane: Plane, stats: PlaneStats, line: _Line, track: PlaneTrack) -> Batch:
         size = len(found["start"])

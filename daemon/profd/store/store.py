@@ -75,7 +75,6 @@ class StoreStatistics:
     evicted_bytes: int = 0
     traces: int = 0
     bytes: int = 0
-    pinned_bytes: int = 0
     limit_bytes: int = 0
 
 
@@ -323,7 +322,7 @@ class Store:
 
     def statistics(self) -> StoreStatistics:
         """Counters for the metrics endpoint."""
-        traces, total, pinned = self._catalog.totals()
+        traces, total, _ = self._catalog.totals()
         counts = self._counts
         total += self._index.bytes
         return StoreStatistics(
@@ -333,7 +332,6 @@ class Store:
             counts.evicted_bytes,
             traces,
             total,
-            pinned,
             self.limit_bytes(),
         )
 

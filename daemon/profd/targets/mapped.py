@@ -27,7 +27,7 @@ _TENSORFLOW: Final = (
 )
 _TORCH: Final = (b"libtorch_cpu.so", b"libtorch_python.so")
 _NAMES: Final = (
-    *(b"libpython3", b"libpypy3", b"python", b"pypy", b"libcuda.so", b"ld-musl-"),
+    *(b"libpython3", b"libpypy3", b"python", b"pypy", b"libcuda.so"),
     *(*_TORCH, *_JAX, *_TENSORFLOW),
 )
 _NAMES_MAX: Final = 1024  # of one process; a real one has ten
@@ -39,7 +39,6 @@ class Mapped:
 
     python: bool = False
     cuda: bool = False
-    musl: bool = False
     torch_library: str = ""
     jax: bool = False
     tensorflow: bool = False
@@ -60,19 +59,18 @@ class Mapped:
 
 def parse_maps(raw: bytes) -> Mapped:
     """Look through the text of /proc/PID/maps, which may be cut anywhere."""
-    python = cuda = musl = jax = tensorflow = False
+    python = cuda = jax = tensorflow = False
     torch = b""
     for path in _host.mapped_names(raw, _NAMES, _NAMES_MAX):
         folder, _, name = path.rpartition(b"/")
         python = python or bool(_PYTHON.match(name))
         cuda = cuda or name.startswith(b"libcuda.so")
-        musl = musl or name.startswith(b"ld-musl-")
         jax = jax or (name.startswith(_JAX) and b"jaxlib" in folder)
         tensorflow = tensorflow or name.startswith(_TENSORFLOW)
         # libtorch_cpu alone is a C++ program; it has the same Kineto.
         if name == b"libtorch_cpu.so" or (name == b"libtorch_python.so" and not torch):
             torch = path
-    return Mapped(python, cuda, musl, os.fsdecode(torch), jax, tensorflow)
+    return Mapped(python, cuda, os.fsdecode(torch), jax, tensorflow)
 
 
 def torch_version(process_root: Path, library: str) -> str:
