@@ -82,6 +82,16 @@ def test_a_socket_directory_that_others_list(examiner: Examiner) -> None:
     assert found(rooted)["socket directory"].fix.startswith(f"chmod 733 {folder}")
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o1777], ids=oct)
+def test_one_directory_of_all_sockets_is_judged_once(examiner: Examiner, mode: int) -> None:
+    folder = examiner.config.socket.parent
+    rooted = replace(examiner, config=replace(examiner.config, user=False, kineto_socket_dir=folder))
+    folder.chmod(mode)
+    assert [one.name for one in rooted.findings() if f"has mode {mode:o}" in one.detail] == ["kineto sockets"]
+    kept = replace(rooted, out_of_reach=lambda: "somebody keeps it: pid 7 of uid 8")
+    assert found(kept)["socket directory"].verdict == "warning"
+
+
 def test_kineto_directory_whose_lock_somebody_keeps(examiner: Examiner) -> None:
     kept = replace(examiner, out_of_reach=lambda: "somebody keeps it: pid 7 of uid 8")
     finding = found(kept)["kineto sockets"]
