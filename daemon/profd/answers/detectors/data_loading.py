@@ -15,6 +15,7 @@ from typing import Final
 from profd.answers.calls import Call
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Verdict, percent, time
+from profd.query.accounting import LOOKS_MIN
 
 ID: Final = "data-loading"
 SHARE_MIN: Final = 0.10
@@ -36,6 +37,14 @@ def look(facts: Facts) -> Verdict:
         bound_ns=waited,
         numbers={"batches": len(loads), "steps": facts.measured.steps, "waited_ns": waited},
         rows=loads.longest(),
-        assumptions=["the wait is for data, or for the GIL that another thread holds: which was not recorded"],
+        assumptions=[f"the wait is for data, or for the GIL that another thread holds: {_gil(facts)}"],
         confirm="feed the same batch again and again, and look whether the step becomes as much shorter",
     )
+
+
+def _gil(facts: Facts) -> str:
+    """What is known of the second."""
+    thread = facts.kernel_times
+    if thread is None or thread.in_gil is None or thread.looks < LOOKS_MIN:
+        return "which was not recorded"
+    return f"by looks at {facts.thread_name(thread)}, the GIL {percent(thread.in_gil, thread.looks)} of the window"

@@ -72,6 +72,23 @@ def test_data_loading_from_a_tenth_on(lasts: int, share: float | None, look: Loo
     assert finding.rows == [3, 5, 7, 9, 11]  # the loader of step 0 is row 1: that step warms up
 
 
+@pytest.mark.parametrize(
+    ("looks", "in_gil", "known"),
+    [
+        (40, 30, "by looks at MainThread, the GIL 75 % of the window"),
+        (40, 0, "by looks at MainThread, the GIL 0 % of the window"),
+        (40, None, "which was not recorded"),
+        (9, 9, "which was not recorded"),
+    ],
+    ids=["waits", "never", "unknown", "few"],
+)
+def test_a_loader_that_may_wait_for_the_gil(looks: int, in_gil: int | None, known: str, tmp_path: Path) -> None:
+    of = RunTimes(1000, 4, [ThreadTimes(7, "python", 1000, 300, 0, looks, in_gil)])
+    loads = training(lambda n: [call(LOADER, n * STEP_US, 300)])
+    finding = found(data_loading.look(facts(loads, tmp_path, run_times=of, tracks=TRACKS)))
+    assert finding.assumptions == [f"the wait is for data, or for the GIL that another thread holds: {known}"]
+
+
 def test_data_loading_that_device_work_hides(look: Look) -> None:
     """The loader takes 300 us, and a kernel runs in the first 250 of them."""
 
