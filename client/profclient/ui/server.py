@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import selectors
 import socket
 import sys
 import threading
@@ -14,12 +15,14 @@ from typing import Any, Final
 
 from profclient.ui.asking import Library
 from profclient.ui.gate import Keys, Names
-from profclient.ui.peers import uid_of_peer
+from profclient.ui.peers import Peers
 
 LOOPBACK: Final = "127.0.0.1"
 UNUSED_SECONDS: Final = 8 * 3600.0
 CONNECTIONS_MAX: Final = 32
 """A browser opens six to one server."""
+QUEUED_MAX: Final = 1024
+"""Connections that wait to be taken. Where all places are strangers', a browser's own tries again after a second."""
 _TOLD_MAX: Final = 16  # uids of others that are named on the terminal
 
 _ENTRANCE: Final = """<!doctype html>
@@ -38,7 +41,7 @@ class PageServer(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
-    request_queue_size = CONNECTIONS_MAX
+    request_queue_size = QUEUED_MAX
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class PageServer(ThreadingMixIn, TCPServer):
         """
         from profclient.ui.handler import Handler
 
+        self._peers = Peers()
         super().__init__((LOOPBACK, port), Handler)
         self.port = int(self.server_address[1])
         self.library, self.page = library, page
@@ -78,9 +82,16 @@ class PageServer(ThreadingMixIn, TCPServer):
 
     def serve(self) -> None:
         """Take connections; returns at the end."""
-        while not self._ends.is_set() and (left := self._unused_at - time.monotonic()) > 0:
-            self.timeout = left
-            self.handle_request()
+        with selectors.DefaultSelector() as waiting:  # one for all: a stranger's connection takes microseconds
+            waiting.register(self, selectors.EVENT_READ)
+            while not self._ends.is_set() and (left := self._unused_at - time.monotonic()) > 0:
+                if waiting.select(left):
+                    self._handle_request_noblock()  # type: ignore[attr-defined]  # as `serve_forever`; typeshed lacks it
+
+    def server_close(self) -> None:
+        """Take no connections, and look up none."""
+        super().server_close()
+        self._peers.close()
 
     def stop(self) -> None:
         """End `serve`, from another thread."""
@@ -91,7 +102,7 @@ class PageServer(ThreadingMixIn, TCPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Before anything is read from it: it must be a connection of our own user."""
         try:
-            uid = uid_of_peer(request)
+            uid = self._peers.uid_of(request)
         except OSError as error:
             self._tell(None, f"connections are refused: the kernel does not say whose they are ({error})")
             return False

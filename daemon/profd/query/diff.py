@@ -224,7 +224,9 @@ class Side:
 
     def step_time(self) -> Measured:
         """The length of a step."""
-        return _of(self._step_ns.astype(np.float64), self.steps, self.steps)
+        every = np.zeros(self.steps, dtype=np.int64)
+        (median,), (spread,) = _typical(every, self._step_ns.astype(np.float64), np.array([self.steps]))
+        return Measured(float(median), float(spread), 1)
 
     def outside_ns(self) -> int:
         """Time in no step."""
@@ -496,20 +498,35 @@ def _measured(key: Array, step: Array, values: tuple[Array, Array], steps: int) 
         return {}
     group, first = _engine.group_rows([np.ascontiguousarray(key), np.ascontiguousarray(step)])
     sums, counts = (_engine.sum_by(group, len(first), np.ascontiguousarray(value)) for value in values)
-    sums = sums.astype(np.float64)
-    cell = key[first]
-    order = np.argsort(cell, kind="stable")
-    found = {}
-    for cells in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
-        found[int(cell[cells[0]])] = _of(sums[cells], int(counts[cells].sum()), steps)
-    return found
+    cells, which = np.unique(key[first], return_inverse=True)
+    median, spread = _typical(which, sums.astype(np.float64), np.full(len(cells), steps))
+    count = np.bincount(which, counts, len(cells)) / steps
+    columns = (column.tolist() for column in (cells, median, spread, count))
+    return {cell: Measured(*values) for cell, *values in zip(*columns, strict=True)}
 
 
-def _of(seen: Array, count: int, steps: int) -> Measured:
-    """Of the times in the steps that have any; in the others it is 0."""
-    if steps == 1:
-        return Measured(float(seen.sum()), 0.0, count)
-    values = np.zeros(steps)
-    values[: len(seen)] = seen
-    median = float(np.median(values))
-    return Measured(median, _SPREAD * float(np.median(np.abs(values - median))), count / steps)
+def _typical(group: Array, seen: Array, steps: Array) -> tuple[Array, Array]:
+    """(median, spread) of the times of each group, one for each of its steps: those that are not seen are 0."""
+    absent = steps - np.bincount(group, minlength=len(steps))
+    median = _medians(group, seen, np.zeros(len(steps)), absent)
+    return median, _SPREAD * _medians(group, np.abs(seen - median[group]), np.abs(median), absent)
+
+
+def _medians(group: Array, values: Array, other: Array, copies: Array) -> Array:
+    """Of the values of each group, at least one, and so many copies of another value: for all groups at once.
+
+    There may be 150,000 names and as many steps, whose product is never made.
+    """
+    ordered = values[np.lexsort((values, group))]
+    sizes = np.bincount(group, minlength=len(other))
+    begins = np.cumsum(sizes) - sizes
+    less = np.bincount(group[values < other[group]], minlength=len(other))
+
+    def at(place: Array) -> Array:
+        own = np.clip(np.where(place < less, place, place - copies), 0, sizes - 1)
+        found: Array = np.where((place >= less) & (place < less + copies), other, ordered[begins + own])
+        return found
+
+    whole = sizes + copies
+    middle: Array = (at((whole - 1) // 2) + at(whole // 2)) / 2
+    return middle

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups
 from profd.derive.timeline.lines import DerivedEvent, DerivedLine, Spans, What
 from profd.derive.timeline.names import FrameworkOp
-from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_time_order
+from profd.derive.timeline.places import Places, launches
+from profd.derive.timeline.space import NO_TEXT, Space, in_time_order
 from profd.derive.timeline.streams import parse
 from profd.events.table import Array
 from profd.limits import XSPACE_LEVELS_MAX
@@ -97,10 +96,11 @@ def derive_classic(space: Space, *, step_info_only: bool = False) -> tuple[list[
     """The lines of all GPUs without the empty ones. `step_info_only`: steps and launches alone."""
     groups = find_groups(space)
     lines: list[DerivedLine] = []
+    places, launched = Places.of(space), launches(space, groups.of)
     planes = [plane for plane in range(len(space.planes)) if (space.device_of_plane(plane) or ("",))[0] == "GPU"]
     for number, plane in enumerate(planes):
-        built = _annotations(space, plane, groups, step_info_only)
-        built[What.LAUNCHES] = _launches(space, number, groups)
+        built = _annotations(space, places.rows_of_plane(space, plane), groups, step_info_only)
+        built[What.LAUNCHES] = _launches(space, launched.get(number, []), groups)
         lines += [
             DerivedLine(space.planes[plane], what, NAMES[what], None, _ROWS[what], Spans.of(built[what]))
             for what in NAMES
@@ -109,7 +109,7 @@ def derive_classic(space: Space, *, step_info_only: bool = False) -> tuple[list[
     return lines, groups
 
 
-def _annotations(space: Space, plane: int, groups: Groups, step_info_only: bool) -> dict[What, list[DerivedEvent]]:
+def _annotations(space: Space, rows: Array, groups: Groups, step_info_only: bool) -> dict[What, list[DerivedEvent]]:
     """`DeriveEventsFromAnnotations`: from the events of all lines of a plane, merged."""
     ops = ClassicLine()
     scopes = ClassicLine([ops])
@@ -118,7 +118,7 @@ def _annotations(space: Space, plane: int, groups: Groups, step_info_only: bool)
     steps = ClassicLine([modules])
     sources = ClassicLine()
     words = space.words
-    rows = in_time_order(space, np.flatnonzero(np.isin(space.line, space.lines_of(plane))))
+    rows = in_time_order(space, rows)
     columns = [space.text(key)[rows].tolist() for key in ("kernel_details", "hlo_module", "hlo_op", "tf_op")]
     for start, end, number, name, details, module, op, framework in zip(
         *(column[rows].tolist() for column in (space.start, space.end, groups.of, space.name)), *columns, strict=True
@@ -161,17 +161,10 @@ def _put_framework(
     ops.latest.name, ops.latest.long_name = op.shown, op.full_name
 
 
-def _launches(space: Space, device: int, groups: Groups) -> list[DerivedEvent]:
-    """`DeriveEventsFromHostTrace`: of groups that have a name, device `device` counted among the GPUs of the trace."""
-    of_driver = np.array([word.startswith("cu") for word in space.words], dtype=np.bool_)
-    calls = (space.number("device_id") == device) & (space.correlation != MISSING) & (groups.of != NO_GROUP)
-    rows = np.flatnonzero(calls & ~space.on_device())
-    rows = rows[~of_driver[space.name[rows]]]
-    return [
-        _launch_stats(space, rows[groups.of[rows] == group], group, groups.names[group])
-        for group in np.unique(groups.of[rows]).tolist()
-        if group in groups.names
-    ]
+def _launches(space: Space, launched: list[Array], groups: Groups) -> list[DerivedEvent]:
+    """`DeriveEventsFromHostTrace`: of groups that have a name. Devices are counted among the GPUs of the trace."""
+    of = [(rows, int(groups.of[rows[0]])) for rows in launched]
+    return [_launch_stats(space, rows, group, groups.names[group]) for rows, group in of if group in groups.names]
 
 
 def _launch_stats(space: Space, rows: Array, group: int, title: str) -> DerivedEvent:

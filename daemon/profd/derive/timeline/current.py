@@ -8,6 +8,7 @@ import numpy as np
 
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit
 from profd.derive.timeline.lines import NAMES, DerivedEvent, DerivedLine, Spans, What
+from profd.derive.timeline.places import Places, launches
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order, in_time_order
 from profd.derive.timeline.streams import kernel_lines, module_line, op_lines
 from profd.events.table import Array
@@ -25,28 +26,17 @@ _PLANE_OFFSETS: Final = {
 
 def derive(space: Space) -> tuple[list[DerivedLine], Groups]:
     """All derived lines without the empty ones, and the groups, which events of devices have inherited."""
-    groups = find_groups(space)
+    whole = _Whole(space)
     lines: list[DerivedLine] = []
-    of = groups.of
     for plane in range(len(space.planes)):
-        rows = np.flatnonzero(np.isin(space.line, space.lines_of(plane)))
-        device = space.device_of_plane(plane)
-        if device is None:
-            lines += _host(space, plane, rows, groups)
-            continue
-        if device[0] == "GPU":
-            of = inherit(space, rows, of)
-        groups = Groups(of, groups.names, groups.roots)
-        lines += _gpu(space, plane, rows, groups) if device[0] == "GPU" else _tpu(space, plane, rows, groups)
-        lines += _launches(space, plane, device[1], groups)
-    return [line for line in lines if len(line.events)], groups
+        lines += whole.lines(plane)
+    return [line for line in lines if len(line.events)], whole.groups
 
 
-def stream_order(space: Space, plane: int) -> list[int]:
+def stream_order(space: Space, places: Places, plane: int) -> list[int]:
     """The streams of a device as they are shown: those that compute, then by how much is on them."""
-    counts = np.bincount(space.line, minlength=len(space.lines))
     streams = [line for line in space.lines_of(plane) if space.lines[line].name not in _NO_STREAMS]
-    return sorted(streams, key=lambda line: ("Compute" not in space.lines[line].name, -int(counts[line]), line))
+    return sorted(streams, key=lambda line: ("Compute" not in space.lines[line].name, -places.count(line), line))
 
 
 def stream_row(place: int) -> int:
@@ -54,17 +44,62 @@ def stream_row(place: int) -> int:
     return 1 + _ROWS_PER_STREAM * place
 
 
-def _gpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedLine]:
-    lines = [_steps(space, plane, rows, groups)]
-    kernel = (space.text("kernel_details") != NO_TEXT) | (space.number("cuda_graph_exec_id") != MISSING)
-    for place, stream in enumerate(stream_order(space, plane)):
-        kernels = in_device_order(space, rows[(space.line[rows] == stream) & kernel[rows]])
-        number = space.lines[stream].id
-        lines += [
-            _line(space, plane, what, events, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])
-            for what, events in kernel_lines(space, kernels, groups.of).items()
-        ]
-    return lines
+class _Whole:
+    """What is found once for all planes and lines."""
+
+    def __init__(self, space: Space) -> None:
+        found = find_groups(space)
+        self.groups = Groups(found.of.copy(), found.names, found.roots)
+        self._space = space
+        self._places = Places.of(space)
+        self._launches = launches(space, self.groups.of)
+        graph = space.number("cuda_graph_exec_id") != MISSING
+        self._kernel = (space.text("kernel_details") != NO_TEXT) | graph
+        self._compiled = space.text("hlo_module") != NO_TEXT
+        self._roots: dict[int, list[tuple[int, int]]] = {}  # plane -> (group, the row it began with)
+        for group, root in self.groups.roots.items():
+            self._roots.setdefault(space.lines[int(space.line[root])].plane, []).append((group, root))
+
+    def lines(self, plane: int) -> list[DerivedLine]:
+        """Of a plane."""
+        device = self._space.device_of_plane(plane)
+        if device is None:
+            return self._host(plane)
+        kind, number = device
+        rows = self._places.rows_of_plane(self._space, plane)
+        if kind == "GPU":
+            inherit(self._space, rows, self.groups.of)
+        steps = _steps(self._space, plane, rows, self.groups)
+        lines = self._gpu(plane) if kind == "GPU" else _tpu(self._space, plane, rows, self.groups)
+        return [steps, *lines, _launch_stats(self._space, plane, self._launches.get(number, []), self.groups)]
+
+    def _gpu(self, plane: int) -> list[DerivedLine]:
+        space, lines = self._space, []
+        for place, stream in enumerate(stream_order(space, self._places, plane)):
+            rows = self._places.rows(stream)
+            kernels = in_device_order(space, rows[self._kernel[rows]])
+            number = space.lines[stream].id
+            lines += [
+                _line(space, plane, what, events, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])
+                for what, events in kernel_lines(space, kernels, self.groups.of).items()
+            ]
+        return lines
+
+    def _host(self, plane: int) -> list[DerivedLine]:
+        """Modules of each line, and the roots of groups as steps."""
+        space, lines = self._space, []
+        for number in space.lines_of(plane):
+            rows = self._places.rows(number)
+            rows = rows[self._compiled[rows]]
+            if len(rows):
+                line, modules = space.lines[number], module_line(space, in_time_order(space, rows), self.groups.of)
+                name = f"{line.name}-{NAMES[What.MODULES]}"
+                lines.append(DerivedLine(space.planes[plane], What.MODULES, name, line.id, number, modules))
+        steps = []
+        for group, root in self._roots.get(plane, []):
+            title, start, end = self.groups.name(group), int(space.start[root]), int(space.end[root])
+            steps.append(DerivedEvent(title, start, end, group, args={"step_name": title}))
+        return [*lines, _line(space, plane, What.STEPS, Spans.of(steps))]
 
 
 def _line(
@@ -99,43 +134,13 @@ def _tpu(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedL
     told = (space.text("tf_op")[rows] != NO_TEXT) | (space.text("source")[rows] != NO_TEXT)
     kept = rows[told & np.isin(space.number("_a")[rows], (MISSING, 0)) & ~np.isin(space.line[rows], waiting)]
     lines = op_lines(space, in_device_order(space, kept), groups.of)
-    return [
-        _steps(space, plane, rows, groups),
-        *(_line(space, plane, what, events) for what, events in lines.items()),
-    ]
+    return [_line(space, plane, what, events) for what, events in lines.items()]
 
 
-def _host(space: Space, plane: int, rows: Array, groups: Groups) -> list[DerivedLine]:
-    """Modules of each line, and the roots of groups as steps."""
-    lines = []
-    compiled = rows[space.text("hlo_module")[rows] != NO_TEXT]
-    for number in sorted(set(space.line[compiled].tolist())):
-        order = in_time_order(space, compiled[space.line[compiled] == number])
-        line = space.lines[number]
-        name = f"{line.name}-{NAMES[What.MODULES]}"
-        modules = module_line(space, order, groups.of)
-        lines.append(DerivedLine(space.planes[plane], What.MODULES, name, line.id, number, modules))
-    steps = []
-    inside = set(space.lines_of(plane))
-    for group, root in groups.roots.items():
-        if int(space.line[root]) in inside:
-            title = groups.name(group)
-            steps.append(
-                DerivedEvent(title, int(space.start[root]), int(space.end[root]), group, args={"step_name": title})
-            )
-    return [*lines, _line(space, plane, What.STEPS, Spans.of(steps))]
-
-
-def _launches(space: Space, plane: int, device: int, groups: Groups) -> list[DerivedLine]:
-    """How long launching took, for each group: calls named cu… are mostly no launches and do not count."""
-    called = np.array([not word.startswith("cu") for word in space.words], dtype=np.bool_)
-    calls = (space.number("device_id") == device) & (space.correlation != MISSING) & (groups.of != NO_GROUP)
-    rows = np.flatnonzero(calls & ~space.on_device())
-    rows = rows[called[space.name[rows]]]
-    rows = rows[np.argsort(groups.of[rows], kind="stable")]
-    first = _changes(groups.of[rows])
+def _launch_stats(space: Space, plane: int, launched: list[Array], groups: Groups) -> DerivedLine:
+    """How long launching took, for each group."""
     events = []
-    for own in np.split(rows, first[1:]) if len(first) else []:
+    for own in launched:
         group, took = int(groups.of[own[0]]), space.end[own] - space.start[own]
         title = f"Launch Stats for {groups.name(group)}"
         event = DerivedEvent(title, int(space.start[own].min()), int(space.end[own].max()), group)
@@ -145,4 +150,4 @@ def _launches(space: Space, plane: int, device: int, groups: Groups) -> list[Der
             "avg_launch_time_us": int(took.sum()) / len(own) / _US,
         }
         events.append(event)
-    return [_line(space, plane, What.LAUNCHES, Spans.of(events))]
+    return _line(space, plane, What.LAUNCHES, Spans.of(events))

@@ -64,15 +64,13 @@ def _roots(space: Space, levels: Array, loops: Loops) -> Array:
     return found
 
 
-def inherit(space: Space, rows: Array, group: Array) -> Array:
-    """Groups of a device's events, where those without one take the latest before them."""
+def inherit(space: Space, rows: Array, group: Array) -> None:
+    """Of a device's events give those without a group the latest before them, in `group`, which is of all events."""
     order = in_device_order(space, rows)
-    found: Array = group.copy()
-    has = found[order] != NO_GROUP
+    has = group[order] != NO_GROUP
     latest = np.maximum.accumulate(np.where(has, np.arange(len(order)), -1))
     known = latest >= 0
-    found[order[known]] = found[order[latest[known]]]
-    return found
+    group[order[known]] = group[order[latest[known]]]
 
 
 def _recorded(space: Space, recorded: Array) -> Groups:

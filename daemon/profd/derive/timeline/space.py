@@ -65,14 +65,12 @@ class Space:
         return len(self.start)
 
     def number(self, key: str) -> Array:
-        """A stat of all events, MISSING where they have none."""
-        have = self.numbers.get(key)
-        return np.full(len(self), MISSING, dtype=np.int64) if have is None else have
+        """A stat of all events, MISSING where they have none; not to be written to."""
+        return self.numbers.get(key, _all(MISSING, len(self)))
 
     def text(self, key: str) -> Array:
-        """A text of all events, as indices of `words`, NO_TEXT where they have none."""
-        have = self.texts.get(key)
-        return np.full(len(self), NO_TEXT, dtype=np.int64) if have is None else have
+        """A text of all events, as indices of `words`, NO_TEXT where they have none; not to be written to."""
+        return self.texts.get(key, _all(NO_TEXT, len(self)))
 
     def device_of_plane(self, plane: int) -> tuple[str, int] | None:
         """("GPU" or "TPU", number), None for a host."""
@@ -88,6 +86,11 @@ class Space:
         devices = np.array([places[line.plane] for line in self.lines], dtype=np.bool_)
         found: Array = devices[self.line] if len(devices) else np.zeros(len(self), dtype=np.bool_)
         return found
+
+
+def _all(value: int, size: int) -> Array:
+    """One value for all events, in the memory of one: a stat that no event has is asked for by each stream."""
+    return np.broadcast_to(np.int64(value), size)
 
 
 def in_time_order(space: Space, rows: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from profd.derive.timeline.current import derive, stream_order, stream_row
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit, nesting
 from profd.derive.timeline.lines import DerivedEvent, DerivedLine, What
 from profd.derive.timeline.names import parse_op
+from profd.derive.timeline.places import Places
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
 from profd.limits import XSPACE_LEVELS_MAX
 from profd.query.space import read_space
@@ -65,7 +67,7 @@ def test_worked_case(one: dict[str, Any], tmp_path: Path) -> None:
 
 def _check_streams(space: Space, groups: Groups, plane: str, expected: list[dict[str, Any]]) -> None:
     """Their order, and the groups of their events."""
-    streams = stream_order(space, space.planes.index(plane))
+    streams = stream_order(space, Places.of(space), space.planes.index(plane))
     rows = [stream_row(place) if "GPU" in plane else 0 for place in range(len(streams))]
     assert [row["row"] for row in expected] == rows
     for row, stream in zip(expected, streams, strict=True):
@@ -326,11 +328,66 @@ def test_a_parent_encloses_its_children(spans: list[tuple[int, int, int]]) -> No
 def test_the_latest_group_is_inherited(events: list[tuple[int, int]]) -> None:
     space = _host_space([(start, 1, 0) for start, _ in events])
     group = np.array([number for _, number in events], dtype=np.int64)
-    found = inherit(space, np.arange(len(events)), group)
+    inherit(space, np.arange(len(events)), group)
     latest = NO_GROUP
     for row in sorted(range(len(events)), key=lambda row: events[row][0]):
         latest = events[row][1] if events[row][1] != NO_GROUP else latest
-        assert found[row] == latest
+        assert group[row] == latest
+
+
+class _Counted(np.ndarray[Any, np.dtype[np.int64]]):
+    """A column that counts how many of its values are looked at."""
+
+    seen = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = np.asarray(self)[at]
+        _Counted.seen += np.size(found)
+        return found
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **options: Any) -> Any:
+        _Counted.seen += len(self)
+        return getattr(ufunc, method)(*(np.asarray(one) for one in given), **options)
+
+
+def _looked_at(derivation: Callable[[Space], object], devices: int, streams: int) -> int:
+    """How many values of lines, starts and device numbers are read where a trace has so many streams of two events."""
+    size = devices * streams * 2
+    line, start = np.arange(size) // 2, np.arange(size) * 10
+    columns = [column.astype(np.int64).view(_Counted) for column in (line, start, np.full(size, MISSING))]
+    _Counted.seen = 0
+    derivation(
+        Space(
+            planes=[f"/device:GPU:{number}" for number in range(devices)],
+            lines=[Line(number // streams, number, "") for number in range(devices * streams)],
+            start=columns[1],
+            end=start + 5,
+            line=columns[0],
+            name=np.zeros(size, dtype=np.int64),
+            correlation=np.full(size, MISSING),
+            numbers={"group_id": np.zeros(size, dtype=np.int64), "device_id": columns[2]},
+            texts={"kernel_details": np.zeros(size, dtype=np.int64), "tf_op": np.zeros(size, dtype=np.int64)},
+            words=["a/mul:Mul"],
+        )
+    )
+    return _Counted.seen
+
+
+@pytest.mark.parametrize("derivation", [derive, derive_classic])
+@pytest.mark.parametrize("shape", [(1, 32), (32, 1)], ids=["streams", "devices"])
+def test_twice_the_streams_are_twice_the_work(derivation: Callable[[Space], object], shape: tuple[int, int]) -> None:
+    devices, streams = shape
+    once = _looked_at(derivation, devices, streams)
+    twice = _looked_at(derivation, devices * 2 if devices > 1 else 1, streams * 2 if streams > 1 else 1)
+    assert 0 < once < twice <= 2.2 * once
+
+
+def test_a_stat_that_no_event_has_takes_no_memory() -> None:
+    """Each stream asks for some."""
+    space = _host_space([(0, 1, 0)] * 10)
+    for absent, value in ((space.number("_r"), MISSING), (space.text("source"), NO_TEXT)):
+        assert absent.tolist() == [value] * 10
+        assert absent.strides == (0,)
 
 
 def test_depths_where_no_trace_has_any_are_left_out(tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from profd.errors import BadInput
 from profd.events import Kind
 from profd.query import diff as module
-from profd.query.diff import diff
+from profd.query.diff import Cells, Measured, Side, diff
 from profd.segments.reader import TraceReader
 
 from tests.support.importing import import_trace
@@ -91,6 +95,44 @@ def test_a_change_within_the_noise_is_none(rows: int, tmp_path: Path) -> None:
     assert found["gemm"]["noise_ns"] == round(3 * 1.2533 * 1.4826 * 30 * (2 / 5) ** 0.5)
     assert [line["name"] for line in answer["totals"]] == ["step", "total", "total"]
     assert answer["totals"][0]["change"] == "same"
+
+
+def calls_to_measure(names: int) -> int:
+    """Of functions, in Python and in C, where each name took time in one of 500 steps."""
+    every = np.arange(names)
+    side = Side(Cells(every * 32, every % 500, every + 1, every), np.full(500, 1000), 1, 500_000)
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        side.measure(True)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_steps_are_not_gone_through_for_each_name() -> None:
+    """A trace may have 150,000 of both."""
+    made = 10  # calls that make one `Measured`
+    assert calls_to_measure(600) <= calls_to_measure(300) + 300 * made
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 20)), min_size=1, max_size=25),
+    st.integers(6, 9),
+)
+def test_times_of_steps_that_lack_a_name_are_0(cells: list[tuple[int, int, int]], steps: int) -> None:
+    key, step, ns = (np.array(column, dtype=np.int64) for column in zip(*cells, strict=True))
+    found = Side(Cells(key, step, ns, np.ones(len(key), dtype=np.int64)), np.ones(steps), 1, 0).measure(True)
+    for name in set(key.tolist()):
+        whole = np.bincount(step[key == name], ns[key == name], steps)
+        spread = 1.4826 * np.median(np.abs(whole - np.median(whole)))
+        assert found[name] == Measured(np.median(whole), spread, (key == name).sum() / steps)
 
 
 def test_two_steps_do_not_tell_the_noise(tmp_path: Path) -> None:
