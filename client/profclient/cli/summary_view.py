@@ -43,17 +43,17 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
 def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> str:
     """The command that helps after it."""
     click.echo(f"\n{wrapped(printable(capture_view.target_line(target)), hang=2)}")
-    following = ""
+    summary: dict[str, Any] = {}
     try:
         summary = _print_with_findings(traces, target)
-        following = summary.get("next") or ""
     except ClientError as error:
         # The trace is stored all the same: say so rather than fail the capture.
         click.echo(wrapped(f"  trace {target.trace} is stored; its summary is not available: {error}", hang=4))
-    _line("process", capture_view.load_line(target.load))
+    known = (capture_view.load_line(target.load), resident_text(summary))
+    _line("process", "; ".join(text for text in known if text))
     if target.waterfall:
         _line("waterfall", capture_view.waterfall_line(target))
-    return following or f"profctl top {target.trace}"
+    return summary.get("next") or f"profctl top {target.trace}"
 
 
 def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> dict[str, Any]:
@@ -101,8 +101,24 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     _line("cost", _cost(summary.get("cost") or {}))
     _top(summary.get("top") or [])
     _outside(summary.get("outside_operators") or [])
-    if with_next:
+    if with_next:  # else the line says more of the process
+        _line("process", resident_text(summary))
         click.echo(f"\nnext: {summary.get('next') or 'profctl top ' + trace['id']}")
+
+
+def resident_text(summary: dict[str, Any]) -> str:
+    """How much memory the process had, and how much more by the end; empty where that is not known."""
+    found = summary.get("resident") or {}
+    grown, lasted = found.get("grown_bytes"), found.get("lasted_ns")
+    if not found:
+        return ""
+    text = f"memory {size(found['end_bytes'])}"
+    if grown is None or not lasted:
+        return text
+    rates = [f"{size(round(abs(grown) * 1e9 / lasted))}/s"]
+    if found["grown_per_step_bytes"] is not None:
+        rates.append(f"{size(abs(found['grown_per_step_bytes']))} a step")
+    return f"{text}, {'shrank' if grown < 0 else 'grew'} {size(abs(grown))} ({', '.join(rates)}) in the window"
 
 
 def _line(name: str, text: str) -> None:

@@ -20,6 +20,7 @@ from profd.answers.detectors import (
     optimizer_loop,
     python_functions,
     recompilation,
+    resident_growth,
     slow_steps,
     small_kernels,
     synchronisation,
@@ -34,7 +35,7 @@ NOT_ENOUGH: Final = "not enough data"
 
 _OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
-_OF_THE_WINDOW: Final = (jit_compilation, python_functions, cpu_contention)
+_OF_THE_WINDOW: Final = (jit_compilation, python_functions, cpu_contention, resident_growth)
 SYMPTOMS: Final = frozenset({host_bound.ID})
 _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 

@@ -19,6 +19,7 @@ from typing import Final
 from profd.capture.outcome import StoredTrace, verdict
 from profd.capture.records import TargetRecord
 from profd.model.capture import Loss, Reason, Recording, State
+from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
 
 _RETRY: Final = "`profctl retry`"
@@ -364,7 +365,8 @@ class Machine:
         target.lost = [*recording.lost, *trace.lost]
         target.warnings = [*target.warnings, *trace.warnings]
         target.waterfall = [*target.waterfall, *trace.waterfall]
-        target.files, target.run_times = [], RunTimes()  # the trace has them; records are kept by the thousand
+        # The trace has them; records are kept by the thousand.
+        target.files, target.run_times, target.resident = [], RunTimes(), Resident()
         return self._end(*verdict(recording, trace, target))
 
     def _late_store(self, event: Expired) -> list[Action] | None:
@@ -436,6 +438,7 @@ def _copy(recording: Recording, target: TargetRecord) -> None:
     target.gpu = dict(recording.gpu)
     target.run_times = recording.run_times
     target.load = recording.load
+    target.resident = recording.resident
 
 
 Handler = Callable[[Machine, object], "list[Action] | None"]

@@ -17,6 +17,7 @@ from profd.errors import BadInput
 from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, RecordedSteps, State
 from profd.model.decodable import decodable
 from profd.model.load import Load
+from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
 from profd.model.traits import Traits, of_older
 from profd.targets.process import Process, ProcessId
@@ -70,6 +71,7 @@ class TargetRecord:
     gpu: dict[str, int | str] = field(default_factory=dict)
     run_times: RunTimes = field(default_factory=RunTimes)
     load: Load = field(default_factory=Load)
+    resident: Resident = field(default_factory=Resident)
     files: list[RawFile] = field(default_factory=list)
     shortfall: Reason = Reason.NONE  # what the source said is missing: a retry must not forget it
     shortfall_message: str = ""

@@ -26,6 +26,7 @@ from profd.model.capture import Options, RawFile, Reason, Recording, State
 from profd.sources.base import Session, Source
 from profd.targets.load import LoadWatch
 from profd.targets.process import Process
+from profd.targets.resident import ResidentWatch
 from profd.targets.run_times import Watch
 
 log = logging.getLogger("profd.capture")
@@ -98,6 +99,7 @@ class TargetRun:
         self._since: float | None = None  # it records
         self._watch: Watch | None = None
         self.load: LoadWatch | None = None
+        self._resident: ResidentWatch | None = None
 
     @property
     def ignored(self) -> int:
@@ -140,14 +142,14 @@ class TargetRun:
         if self.target.state is not State.RECORDING:
             self.recorded_seconds += 0.0 if self._since is None else self._loop.time() - self._since
             self._since = None
-            if self._watch is not None and self.load is not None:
-                self._watch.end()
-                self.load.end()
+            for watch in (self._watch, self.load, self._resident):
+                if watch is not None:
+                    watch.end()
         elif self._since is None:
             self._since = self._loop.time()
-            if self._watch is not None and self.load is not None:
-                self._watch.begin()
-                self.load.begin()
+            for watch in (self._watch, self.load, self._resident):
+                if watch is not None:
+                    watch.begin()
 
     def _perform(self, action: m.Action) -> None:
         match action:
@@ -193,6 +195,7 @@ class TargetRun:
     def _start_recording(self) -> None:
         if self._order is not None:
             self._watch, self.load = Watch(self._order.process), LoadWatch(self._order.process)
+            self._resident = ResidentWatch(self._order.process)
             self._recording = self._loop.create_task(self._record(self._order))
             self._death = self.spawn(self._watch_death())
 
@@ -235,9 +238,10 @@ class TargetRun:
             self.send(m.Broke(Reason.SOURCE_FAILED, f"{source.name} failed: {error!r}; this is a fault of profd"))
         else:
             recording.waterfall = recording.waterfall or list(self._session.phases)
-            if recording.files and self._watch is not None and self.load is not None:
+            if recording.files and self._watch and self.load and self._resident:
                 recording.run_times = await self._watch.times()
                 recording.load = await self.load.load()
+                recording.resident = await self._resident.resident()
             await self._hear_of_death(recording)
             self.send(m.Recorded(recording))
         finally:

@@ -11,6 +11,7 @@ from profd.decode.shared import Numbers, SharedTracks
 from profd.errors import BadTrace
 from profd.events import Tracks
 from profd.model.capture import Cost, Loss, Phase
+from profd.model.resident import LOOKS_KEPT, Resident, ResidentLook
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.segments.meta import TraceMeta
 
@@ -46,7 +47,16 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         truncated=_text(meta.truncated),
         traits=meta.traits,
         run_times=_run_times(meta.run_times),
+        resident=_resident(meta.resident),
     )
+
+
+def _resident(resident: Resident) -> Resident:
+    known = [
+        ResidentLook(_count(each.at_ns), _count(each.total_bytes), _count(each.own_bytes))
+        for each in resident.looks[:LOOKS_KEPT]
+    ]
+    return Resident(sorted(known, key=lambda each: each.at_ns))
 
 
 def _run_times(times: RunTimes) -> RunTimes:

@@ -104,6 +104,7 @@ def _meta(capture: CaptureRecord, target: TargetRecord) -> TraceMeta:
         versions=dict(target.versions),
         gpu=dict(target.gpu),
         run_times=target.run_times,
+        resident=target.resident,
         traits=target.known_traits,
     )
 

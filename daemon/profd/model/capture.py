@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Final
 
 from profd.model.load import Load
+from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
 
 
@@ -264,3 +265,4 @@ class Recording:
     gpu: dict[str, int | str] = field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
     run_times: RunTimes = field(default_factory=RunTimes)
     load: Load = field(default_factory=Load)
+    resident: Resident = field(default_factory=Resident)

@@ -15,10 +15,11 @@ class Traits:
     device_rows: bool = True  # work of devices is in it, where there was some
     begins_within_step: bool = False  # with `iterations`: from within a step to an end of one, and not between two
     samples_beside: bool = True  # samples can be recorded beside what is in it
+    allocations: bool = False  # its source records those of PyTorch's operators, where asked (--memory)
 
 
 SAMPLED: Final = Traits(samples=True, steps=False, device_rows=False)
-ATTACHED: Final = Traits(begins_within_step=True)
+ATTACHED: Final = Traits(begins_within_step=True, allocations=True)
 
 _OF_OLDER: Final = {
     "sdk": ATTACHED,

@@ -12,17 +12,27 @@ from profd.segments.meta import TraceMeta
 EXCESS_SHARE: Final = 0.05  # of the time of all steps: a run of slow steps that took less beyond the median is no cause
 
 
-def following(trace: str, meta: TraceMeta, steps: Steps, alive: dict[str, Any] | None, sampled: bool) -> str:
+def following(
+    trace: str,
+    meta: TraceMeta,
+    steps: Steps,
+    alive: dict[str, Any] | None,
+    sampled: bool,
+    *,
+    grows: bool = False,
+) -> str:
     """What helps after a capture, the most pressing first.
 
     Without operators of PyTorch, what brings them; of memory that grows, where it is made; of steps that are slow, what
     was in them; else where all time went. `sampled`: most of that was seen by samples beside operators, which `top`
-    leaves out.
+    leaves out. `grows`: the process does, in which PyTorch's operators run.
     """
     if brings := _operators(meta):
         return brings
     if alive is not None and any(row["grows"] for row in alive["rows"]):
         return _with_stacks(meta) or f"profctl memory {trace}"
+    if grows and not meta.options.get("memory") and (allocations := _with_allocations(meta)):
+        return allocations
     if slow := slow_run(steps):
         first, last = slow
         return f"profctl top {trace} --step {first}" + (f"..{last}" if last > first else "")
@@ -40,6 +50,12 @@ def _operators(meta: TraceMeta) -> str:
 def _with_stacks(meta: TraceMeta) -> str:
     """The same capture again with Python functions, where it has none; empty where nobody can make it."""
     again = "" if meta.options.get("stacks") else _again(meta)
+    return again and f"{again} --memory --stacks"
+
+
+def _with_allocations(meta: TraceMeta) -> str:
+    """The same capture again with allocations and their callers; empty where its source has none."""
+    again = _again(meta) if meta.known_traits.allocations else ""
     return again and f"{again} --memory --stacks"
 
 

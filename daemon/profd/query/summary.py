@@ -12,6 +12,7 @@ from profd.derive.memory import MEMORY_COLUMNS, MemoryUse
 from profd.derive.steps import STEP_COLUMNS, Steps
 from profd.errors import Exhausted
 from profd.events.table import Array
+from profd.query import resident
 from profd.query.accounting import COVER_COLUMNS, Account, Coverage, account, window_of
 from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.devices import BUSY_COLUMNS, BusyClock, EventCounter, EventCounts, gpu_shortfall
@@ -55,6 +56,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "devices": [asdict(device) for device in devices],
         "memory": [asdict(use) for use in memory.result()],
         "alive": alive,
+        "resident": resident.as_json(meta.resident, steps),
         "host_reads": reads.as_json(len(steps)),
         "top": [row.as_json() for row in _top(reader)],
         "lost": msgspec.to_builtins(meta.lost),
@@ -65,7 +67,15 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
         "anomalies": meta.anomalies,
         "versions": meta.versions,
         "gpu": meta.gpu,
-        "next": following(meta.trace or reader.directory.name, meta, steps, alive, _mostly_sampled(accounted)),
+        "next": following(
+            meta.trace or reader.directory.name,
+            meta,
+            steps,
+            alive,
+            _mostly_sampled(accounted),
+            grows=resident.steady(meta.resident) is not None
+            and any(thread.operators_ns for thread in accounted.threads),
+        ),
     }
 
 

@@ -36,7 +36,7 @@ _WORKERS_FIELDS: Final = (
 # What a trace that was exported elsewhere says of itself. Its importer's own trace may claim what it likes.
 ORIGIN_FIELDS: Final = (
     *("source", "title", "host", "job", "pid", "rank", "window_start_ns", "window_end_ns", "options"),
-    *("not_honoured", "cost", "traits", "run_times"),
+    *("not_honoured", "cost", "traits", "run_times", "resident"),
 )
 
 log = logging.getLogger("profd.store")

@@ -31,6 +31,7 @@ DESCRIPTORS_LISTED: Final = 4096  # of one process, when looking for GPUs
 
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD in field 9 of stat
 _EXITING: Final = 0x00000004  # PF_EXITING: it has no memory any more, or is about to give it back
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that there has to be
 
 
@@ -110,6 +111,18 @@ def blind() -> str:
 def has_memory(pid: int) -> bool:
     """It has one of its own: not while it ends, and of kernel threads none. Never waits."""
     return (_read_record(f"/proc/{pid}/statm", STAT_BYTES) or b"0").split()[0] != b"0"
+
+
+def resident_of(pid: int) -> tuple[int, int] | None:
+    """Bytes of a process in RAM, and those of them that are neither a file's nor shared. Never waits.
+
+    None where it has no memory (any more).
+    """
+    try:
+        total, shared = map(int, (_read_record(f"/proc/{pid}/statm", STAT_BYTES) or b"").split()[1:3])
+    except ValueError:
+        return None
+    return (total * _PAGE_BYTES, max(0, total - shared) * _PAGE_BYTES) if total else None
 
 
 def silence(pid: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profclient.cli.summary_view import print_summary
+from profclient.cli.summary_view import print_summary, resident_text
 
 TRACE = {"id": "t1", "title": "train.py", "events": 3, "created_ns": 0, "source": "sdk", "host": "n1", "pid": 7}
 
@@ -80,3 +80,26 @@ def test_values_that_are_read_in_each_step_are_told(
     assert "host reads" not in shown(capsys, host_reads=None)
     on_device = shown(capsys, host_reads=reads, trace={**TRACE, "gpu_events": 9}).get("host reads")
     assert on_device == (line and f"{line}; each waits for its device")
+
+
+RESIDENT = {"end_bytes": 1_200_000_000, "lasted_ns": 3_000_000_000, "grown_per_step_bytes": 90_000}
+
+
+@pytest.mark.parametrize(
+    ("resident", "said"),
+    [
+        (
+            {**RESIDENT, "grown_bytes": 36_000_000},
+            "memory 1.2 GB, grew 36.0 MB (12.0 MB/s, 90.0 kB a step) in the window",
+        ),
+        (
+            {**RESIDENT, "grown_bytes": -3_000_000, "grown_per_step_bytes": None},
+            "memory 1.2 GB, shrank 3.0 MB (1.0 MB/s) in the window",
+        ),
+        ({**RESIDENT, "grown_bytes": None, "lasted_ns": 0}, "memory 1.2 GB"),
+        (None, ""),
+    ],
+    ids=["grew", "shrank", "once", "unknown"],
+)
+def test_memory_of_the_process(resident: dict[str, Any] | None, said: str) -> None:
+    assert resident_text({"resident": resident}) == said

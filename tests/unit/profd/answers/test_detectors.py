@@ -21,6 +21,7 @@ from profd.answers.detectors import (
     optimizer_loop,
     python_functions,
     recompilation,
+    resident_growth,
     slow_steps,
     small_kernels,
     synchronisation,
@@ -29,6 +30,7 @@ from profd.answers.finding import Finding, Silence, Verdict
 from profd.events import Kind, Tracks
 from profd.model.run_times import RunTimes, ThreadTimes
 
+from tests.support.resident import MB, looked
 from tests.support.stepped_traces import BACKWARD, DEVICE, STEP_US, US, call, facts, kernel, training
 from tests.support.tables import Event
 
@@ -539,3 +541,42 @@ def test_run_times_that_are_not_known(look: Look) -> None:
     verdict = look(cpu_contention, training(lambda n: []))
     assert isinstance(verdict, Silence)
     assert "an imported trace has no run times" in verdict.lacking
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (
+            [100 * MB + n * MB for n in range(41)],
+            "grows steadily, by 10 MB/s (40 MB in the 4 s of the looks, to 140 MB)",
+        ),
+        ([100 * MB + (n > 20) * 40 * MB for n in range(41)], None),
+    ],
+    ids=["steady", "jump"],
+)
+def test_memory_of_the_process_that_grows(own: list[int], said: str | None, tmp_path: Path) -> None:
+    """Without steps and without allocations: by looks from outside."""
+    verdict = resident_growth.look(facts([call("aten::mm", 0, 900)], tmp_path, resident=looked(own)))
+    if said is None:
+        assert silent(verdict)
+        return
+    finding = found(verdict)
+    assert said in finding.sentence
+    assert finding.bound_ns is None
+    assert finding.numbers == {
+        "grown_bytes": 40 * MB,
+        "lasted_ns": 4_000_000_000,
+        "own_begin_bytes": 100 * MB,
+        "own_end_bytes": 140 * MB,
+        "looks": 41,
+    }
+    assert "--memory --stacks" in finding.confirm
+
+
+@pytest.mark.parametrize(
+    ("own", "lacking"), [([], "was not looked at"), ([MB, 9 * MB], "16 looks")], ids=["unknown", "two"]
+)
+def test_memory_of_the_process_that_is_not_known(own: list[int], lacking: str, tmp_path: Path) -> None:
+    verdict = resident_growth.look(facts([call("aten::mm", 0, 900)], tmp_path, resident=looked(own)))
+    assert isinstance(verdict, Silence)
+    assert lacking in verdict.lacking

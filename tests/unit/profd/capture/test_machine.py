@@ -11,6 +11,7 @@ from profd.capture import machine as m
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import TargetRecord
 from profd.model.capture import Loss, RawFile, Reason, Recording, State
+from profd.model.resident import Resident, ResidentLook
 from profd.model.run_times import RunTimes
 
 FILES = [RawFile("/journal/trace.json", "chrome")]
@@ -142,13 +143,14 @@ def test_a_recording_from_request_to_store() -> None:
     assert (record.start_ns, record.end_ns, record.warnings, record.files, record.doing) == (5, 9, ["w", "v"], [], "")
 
 
-def test_run_times_are_kept_for_a_retry_and_not_beside_the_trace_that_has_them() -> None:
+def test_run_times_and_memory_are_kept_for_a_retry_and_not_beside_the_trace_that_has_them() -> None:
     machine = begun(State.RECORDING)
     times = RunTimes(lasted_ns=5, idle=3)
-    machine.handle(m.Recorded(recording(run_times=times)))
-    assert machine.target.run_times == times
+    memory = Resident([ResidentLook(0, 2, 1)])
+    machine.handle(m.Recorded(recording(run_times=times, resident=memory)))
+    assert (machine.target.run_times, machine.target.resident) == (times, memory)
     machine.handle(m.Stored(StoredTrace("t1", 5)))
-    assert machine.target.run_times == RunTimes()
+    assert (machine.target.run_times, machine.target.resident) == (RunTimes(), Resident())
 
 
 def test_a_second_begin_is_ignored() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from profd.errors import BadTrace
 from profd.events import Flows
 from profd.importing.pipeline import store_trace
+from profd.model.resident import LOOKS_KEPT, ResidentLook
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, ThreadTimes
 from profd.model.traits import Traits, of_older
 from profd.segments import bundle
@@ -179,6 +180,15 @@ def test_run_times_come_along_within_bounds(packed: bytes, tmp_path: Path) -> No
     most = (1 << 62) - 1
     assert (times.lasted_ns, times.idle, times.idle_ids) == (most, 0, [(0, most)] * RUNS_KEPT)
     assert times.threads == [ThreadTimes(7, "a\N{REPLACEMENT CHARACTER}[2J", 5, 0, most)] * THREADS_KEPT
+
+
+def test_memory_comes_along_within_bounds(packed: bytes, tmp_path: Path) -> None:
+    claimed = {"looks": [{"at_ns": 9 - n, "total_bytes": 1 << 70, "own_bytes": -3} for n in range(999)]}
+    import_bundle(changed_meta(packed, resident=claimed), tmp_path / "back")
+    resident = believed(read_members(tmp_path / "back"), TraceMeta(source="import")).resident
+    assert len(resident.looks) == LOOKS_KEPT
+    assert resident.looks[-1] == ResidentLook(9, (1 << 62) - 1, 0)
+    assert resident.lasted_ns == 9
 
 
 @pytest.mark.parametrize(("source", "kept"), [("sdk", "sdk"), ("pyspy", "pyspy"), ("nsys", "import")])

@@ -9,6 +9,7 @@ from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, NotFound
 from profd.importing.recordings import Recordings
 from profd.model.capture import Loss, Options, Phase, RawFile
+from profd.model.resident import Resident, ResidentLook
 from profd.model.run_times import RunTimes
 from profd.model.traits import SAMPLED
 from profd.store.captures import CaptureRecords
@@ -43,6 +44,7 @@ async def test_recording_becomes_a_trace(store, tmp_path):
         end_ns=8,
         traits=SAMPLED,
         run_times=RunTimes(lasted_ns=7, idle=2),
+        resident=Resident([ResidentLook(0, 2, 1)]),
     )
     recordings = Recordings(store, lambda uid: run_job)
     stored = await recordings.store(capture_of(one), one, [RawFile(str(tmp_path / "raw.json"), "chrome")])
@@ -57,6 +59,7 @@ async def test_recording_becomes_a_trace(store, tmp_path):
     assert meta.options["duration_ns"] == 7
     assert meta.traits == SAMPLED
     assert meta.run_times == RunTimes(lasted_ns=7, idle=2)
+    assert meta.resident == Resident([ResidentLook(0, 2, 1)])
     assert [phase.name for phase in meta.waterfall] == ["window", "decode", "store"]
     found = recordings.find("c1", ProcessId(42, 99))
     assert found is not None

@@ -73,3 +73,18 @@ def test_without_operators_what_brings_them_comes_first(fix: str, advised: str) 
     said = f"torch: no operators are recorded, because there is no observer of them for this torch ({fix})"
     meta = TraceMeta(capture="c1", pid=7, options={"duration_ns": 5_000_000_000}, not_honoured=["memory: no", said])
     assert following("t1", meta, steps({7: 5000}), None, True) == advised
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "advised"),
+    [
+        ("sdk", {"duration_ns": 3_000_000_000}, "start --pid 7 --duration 3s --memory --stacks"),
+        ("sdk", {"stacks": True}, "start --pid 7 --memory --stacks"),
+        ("sdk", {"memory": True}, "top t1 --step 7"),  # allocations do not grow: it is something else
+        ("kineto", {}, "top t1 --step 7"),
+    ],
+    ids=["usual", "stacks", "recorded", "cannot"],
+)
+def test_a_process_that_grows_is_recorded_with_allocations(source: str, options: dict[str, Any], advised: str) -> None:
+    meta = TraceMeta(capture="c1", pid=7, source=source, options=options)
+    assert following("t1", meta, steps({7: 5000}), None, False, grows=True) == f"profctl {advised}"

@@ -1,0 +1,69 @@
+"""What looks at the memory of a process say of its window: how much it grew, and whether it grows steadily."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+from profd.derive.steps import Steps
+from profd.model.resident import Resident
+
+LOOKS_MIN: Final = 16
+LASTED_MIN_NS: Final = 1_500_000_000
+GROWN_MIN: Final = 1 << 20
+GROWN_SHARE_MIN: Final = 0.001  # of what there was
+PARTS: Final = 4
+STEP_SHARES: Final = (0.15, 0.5)
+"""Of the growth, from one part to the next: of a steady one each is a third; a jump, or a warm-up that ends, is not."""
+SPREAD_SHARE_MIN: Final = 0.5  # of what comes and goes within a part: less growth may be chance
+
+
+def too_few(resident: Resident) -> bool:
+    """The looks are too few, or too close together, to tell growth from chance."""
+    return len(resident.looks) < LOOKS_MIN or resident.lasted_ns < LASTED_MIN_NS
+
+
+def steady(resident: Resident) -> int | None:
+    """Bytes by which the process's own part grows over the looks; None: it does not, or not steadily.
+
+    By the least of each quarter of the looks, since buffers come and go.
+    """
+    if too_few(resident):
+        return None
+    own = [look.own_bytes for look in resident.looks]
+    edges = [len(own) * part // PARTS for part in range(PARTS + 1)]
+    parts = [own[first:last] for first, last in pairwise(edges)]
+    levels = [min(part) for part in parts]
+    grown = levels[-1] - levels[0]
+    spread = max(max(part) - min(part) for part in parts)
+    if grown < max(GROWN_MIN, GROWN_SHARE_MIN * own[0], SPREAD_SHARE_MIN * spread):
+        return None
+    least, most = (share * grown for share in STEP_SHARES)
+    if not all(least <= later - before <= most for before, later in pairwise(levels)):
+        return None
+    return grown * PARTS // (PARTS - 1)
+
+
+def as_json(resident: Resident, steps: Steps) -> dict[str, Any] | None:
+    """`resident` of the summary (docs/json.md). None: not known."""
+    if not resident.looks:
+        return None
+    first, last = resident.looks[0], resident.looks[-1]
+    return {
+        "looks": len(resident.looks),
+        "lasted_ns": resident.lasted_ns,
+        "begin_bytes": first.total_bytes,
+        "end_bytes": last.total_bytes,
+        "most_bytes": max(look.total_bytes for look in resident.looks),
+        "own_begin_bytes": first.own_bytes,
+        "own_end_bytes": last.own_bytes,
+        "grown_bytes": resident.grown_bytes if len(resident.looks) > 1 else None,
+        "grown_per_step_bytes": _per_step(resident, steps),
+        "steady": None if too_few(resident) else steady(resident) is not None,
+    }
+
+
+def _per_step(resident: Resident, steps: Steps) -> int | None:
+    if not len(steps) or not resident.lasted_ns:
+        return None
+    return round(resident.grown_bytes * float(steps.durations.mean()) / resident.lasted_ns)

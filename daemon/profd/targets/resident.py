@@ -1,0 +1,68 @@
+"""How much memory a process has, looked at again and again through its window.
+
+Read from statm, which the kernel answers at once and which costs the process nothing, in the thread of all looks that
+are repeated (targets/looks.py): 10 µs a look, ten a second at most, and rarer the longer the window is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import Future
+from typing import Final
+
+from profd.model.resident import LOOKS_KEPT, Resident, ResidentLook
+from profd.targets import procfs
+from profd.targets.looks import looks
+from profd.targets.process import Process
+
+PERIOD_SECONDS: Final = 0.1
+
+
+class ResidentWatch:
+    """The looks at one process from the begin of its window to the end. On an event loop."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._found: list[ResidentLook] = []
+        self._began_ns = 0
+        self._period = PERIOD_SECONDS
+        self._looking: asyncio.Task[None] | None = None
+        self._last: Future[float] | None = None
+
+    def begin(self) -> None:
+        """Its window is open. Only the first call counts."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_on())
+
+    def end(self) -> None:
+        """It is over."""
+        if self._looking is not None and self._last is None:
+            self._looking.cancel()
+            self._last = looks.submit(self._process.uid, self.look)
+
+    async def resident(self) -> Resident:
+        """What was seen; nothing of a window that never was open, or of another user's process by now."""
+        self.end()
+        if self._last is None:
+            return Resident()
+        await asyncio.wrap_future(self._last)
+        now = procfs.status_of(self._process.id.pid)  # hidepid= keeps it from others
+        mine = now is None or now.uid == self._process.uid
+        return Resident(list(self._found)) if mine else Resident()
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(await asyncio.wrap_future(looks.submit(self._process.uid, self.look)))
+
+    def look(self) -> float:
+        """Look once, in one thread at a time; after how many seconds to look again."""
+        now, memory = time.monotonic_ns(), procfs.resident_of(self._process.id.pid)
+        if memory is None:  # it has ended
+            return self._period
+        if len(self._found) == LOOKS_KEPT:
+            self._found[:] = self._found[::2]
+            self._period *= 2
+        self._began_ns = self._began_ns or now
+        self._found.append(ResidentLook(now - self._began_ns, *memory))
+        return self._period
