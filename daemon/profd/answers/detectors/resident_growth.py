@@ -49,7 +49,9 @@ def look(facts: Facts) -> Verdict:
             "own_end_bytes": last.own_bytes,
             "looks": len(resident.looks),
         },
-        assumptions=["no cache of the program is still filling, and no collection of garbage is due"],
+        assumptions=[
+            "the program is past its start, no cache of it is still filling, and no garbage waits for a collection"
+        ],
         confirm=_CONFIRM,
         symptom_of=[memory_growth.ID],
     )
