@@ -8,14 +8,17 @@ from typing import Any, Final
 from profd.derive.steps import Steps
 from profd.model.resident import Resident
 
-LOOKS_MIN: Final = 16
+LOOKS_MIN: Final = 20
 LASTED_MIN_NS: Final = 1_500_000_000
 GROWN_MIN: Final = 1 << 20
 GROWN_SHARE_MIN: Final = 0.001  # of what there was
 PARTS: Final = 4
-STEP_SHARES: Final = (0.15, 0.5)
-"""Of the growth, from one part to the next: of a steady one each is a third; a jump, or a warm-up that ends, is not."""
-SPREAD_SHARE_MIN: Final = 0.5  # of what comes and goes within a part: less growth may be chance
+STEP_SHARE_MIN: Final = 0.1
+STEP_SHARE_MAX: Final = 0.7
+"""Of the growth, from one part to the next. Of a steady one each is a third, where the program runs evenly (at load 9
+on two cores 0.1 to 0.69); a jump has more."""
+FIRST_SHARE_MAX: Final = 0.5  # a warm-up grows most at its begin
+SPREAD_SHARE_MIN: Final = 0.6  # of what comes and goes within a part: less growth may be chance
 
 
 def too_few(resident: Resident) -> bool:
@@ -38,8 +41,8 @@ def steady(resident: Resident) -> int | None:
     spread = max(max(part) - min(part) for part in parts)
     if grown < max(GROWN_MIN, GROWN_SHARE_MIN * own[0], SPREAD_SHARE_MIN * spread):
         return None
-    least, most = (share * grown for share in STEP_SHARES)
-    if not all(least <= later - before <= most for before, later in pairwise(levels)):
+    shares = [(later - before) / grown for before, later in pairwise(levels)]
+    if min(shares) < STEP_SHARE_MIN or max(shares) > STEP_SHARE_MAX or shares[0] > FIRST_SHARE_MAX:
         return None
     return grown * PARTS // (PARTS - 1)
 

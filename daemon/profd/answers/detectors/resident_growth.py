@@ -1,8 +1,9 @@
 """The memory of the process grows through the window.
 
-Rule: in looks through the window, 16 at least in 1.5 s or more, the least of what is the process's own (RSS without
-files and shared memory) is in each quarter more than in the quarter before, each time by 15 to 50 % of the growth in
-all. That is 1 MiB or more, 0.1 % or more of what there was, and half or more of what comes and goes within a quarter.
+Rule: in looks through the window, 20 at least in 1.5 s or more, the least of what is the process's own (RSS without
+files and shared memory) is in each quarter more than in the quarter before, each time by 10 to 70 % of the growth in
+all, the first time by 50 % at most. That growth is 1 MiB or more, 0.1 % or more of what there was, and 60 % or more
+of what comes and goes within a quarter.
 Bound: none, it costs no time.
 Wrong where: a cache still fills, the program still starts, or garbage waits for a collection that comes less often than
 the window is long. It says nothing of tensors in shared memory, on devices, or in room that the heap already had.
@@ -48,7 +49,9 @@ def look(facts: Facts) -> Verdict:
             "own_end_bytes": last.own_bytes,
             "looks": len(resident.looks),
         },
-        assumptions=["no cache of the program is still filling, and no collection of garbage is due"],
+        assumptions=[
+            "the program is past its start, no cache of it is still filling, and no garbage waits for a collection"
+        ],
         confirm=_CONFIRM,
         symptom_of=[memory_growth.ID],
     )

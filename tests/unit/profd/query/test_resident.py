@@ -19,6 +19,7 @@ STEADY = {
     "steady": [100 * MB + n * MB for n in range(N)],
     "by-pages": [100 * MB + n // 3 * 2 * MB for n in range(N)],
     "buffers": [100 * MB + n * MB + n % 3 * 9 * MB for n in range(N)],
+    "busy-host": [100 * MB + min(n, 20) * MB // 2 + max(0, n - 20) * 2 * MB for n in range(N)],
     "slower": [100 * MB + n * MB // 4 for n in range(LOOKS_MIN)],
 }
 NOT_STEADY = {
@@ -28,6 +29,7 @@ NOT_STEADY = {
     "jump-and-more": [100 * MB + (n > 20) * 50 * MB + n * MB // 2 for n in range(N)],
     "sawtooth": [100 * MB + n % 11 * 5 * MB for n in range(N)],  # garbage is collected
     "warm-up": [200 * MB - int(100 * MB * 0.85**n) for n in range(N)],
+    "slow-warm-up": [200 * MB - int(100 * MB * 0.94**n) for n in range(N)],
     "warm-up-ends": [100 * MB + min(n, 22) * MB for n in range(N)],
     "little": [100 * MB + n * (GROWN_MIN // N // 2) for n in range(N)],
     "beside-much": [100_000 * MB + n * MB for n in range(N)],
