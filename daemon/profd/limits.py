@@ -41,6 +41,7 @@ XSPACE_EVENT_STATS_MAX: Final = 1024
 XSPACE_STAT_COLUMNS_MAX: Final = 4096  # names and types of stats in a slice of events; a trace keeps ARG_KEYS_MAX
 XSPACE_LEVELS_MAX: Final = 256  # of derived lines: scopes in scopes; deeper ones are left out
 XSPACE_ANCESTORS_MAX: Final = 100_000_000  # events looked at above the roots of steps: about a second
+XSPACE_NAMING_MAX: Final = 20_000_000  # of those with several above: looked at for names of steps; half a minute
 XSPACE_METADATA_BYTES_MAX: Final = 16 * MiB  # HLO protos and the like, kept in meta.json
 
 # Chrome streams in the dialect torch-legacy

@@ -77,7 +77,10 @@ class _Whole:
         space, lines = self._space, []
         for place, stream in enumerate(stream_order(space, self._places, plane)):
             rows = self._places.rows(stream)
-            kernels = in_device_order(space, rows[self._kernel[rows]])
+            rows = rows[self._kernel[rows]]
+            if not len(rows):
+                continue
+            kernels = in_device_order(space, rows)
             number = space.lines[stream].id
             lines += [
                 _line(space, plane, what, events, f" - from #{number}", number, stream_row(place) + _OFFSETS[what])

@@ -16,10 +16,10 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.timeline.loops import PROCESS, Loops, find_loops
-from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order
+from profd.derive.timeline.space import MISSING, NO_TEXT, TEXTS, Space, in_device_order
 from profd.errors import Exhausted
 from profd.events.table import Array
-from profd.limits import XSPACE_ANCESTORS_MAX
+from profd.limits import XSPACE_ANCESTORS_MAX, XSPACE_NAMING_MAX
 
 NO_GROUP = -1
 _LEGACY_ROOT: Final = "TraceContext"  # a root of level 1 although nothing marks it
@@ -106,6 +106,8 @@ class _Family:
         pairs = [*links, np.column_stack([parent[nested], nested]), np.array(looped, dtype=np.int64).reshape(-1, 2)]
         above, below = (np.ascontiguousarray(column) for column in np.concatenate(pairs).T)
         self._links = _engine.Family(above, below, self._size)
+        self._known: dict[str, dict[int, int | None]] = {}
+        self._looked = 0
 
     def groups(self, roots: Array, levels: Array | None) -> tuple[Array, list[int]]:
         """(the group of each event, the roots they began with): from each root downwards, what has none already.
@@ -123,23 +125,49 @@ class _Family:
         """What is executed, and which of it: both as the root or the nearest event above it says."""
         space = self._space
         own = space.words[int(space.name[root])]
-        kind = self._nearest(root, space.text("graph_type"), NO_TEXT)
-        which = self._nearest(root, space.number("iter_num"), MISSING)
+        kind = self._nearest(root, "graph_type")
+        which = self._nearest(root, "iter_num")
         if which is None:
-            which = self._nearest(root, space.number("step_num"), MISSING)
+            which = self._nearest(root, "step_num")
         what = space.words[kind] if kind is not None else "" if own in _IMPLICIT_ROOTS else own
         return f"{what} {group if which is None else which}".lstrip()
 
-    def _nearest(self, event: int, values: Array, missing: int) -> int | None:
-        for at in self._upwards(event):
-            if at < len(values) and values[at] != missing:
-                return int(values[at])
-        return None
+    def _nearest(self, root: int, key: str) -> int | None:
+        """A stat or text of an event, or of the nearest above that has it."""
+        known = self._known.setdefault(key, {})
+        values, missing = (
+            (self._space.texts.get(key), NO_TEXT) if key in TEXTS else (self._space.numbers.get(key), MISSING)
+        )
+        if values is None:
+            return None
+        passed: dict[int, None] = {}  # roots are in roots: what was found for one is not looked for again
+        at, found = root, None
+        while at not in passed:
+            if at in known:
+                found = known[at]
+                break
+            passed[at] = None
+            above = [] if self._has(values, at, missing) else self._links.above(at)
+            if len(above) != 1:
+                found = next((int(values[one]) for one in self._upwards(at) if self._has(values, one, missing)), None)
+                break
+            at = above[0]
+        known |= dict.fromkeys(passed, found)
+        return found
+
+    def _has(self, values: Array, event: int, missing: int) -> bool:
+        return event < len(values) and bool(values[event] != missing)
 
     def _upwards(self, event: int) -> Iterator[int]:
         """An event and all above it, the nearest first."""
         seen, wait = {event}, deque([event])
         while wait:
+            self._looked += 1
+            if self._looked > XSPACE_NAMING_MAX:
+                raise Exhausted(
+                    "The steps of the XSpace cannot be named: too many events lie above their roots. "
+                    "Capture a shorter window."
+                )
             at = wait.popleft()
             yield at
             new = [above for above in self._links.above(at) if above not in seen]

@@ -78,6 +78,8 @@ class Spans:
 
     def in_order(self) -> Spans:
         """The same, sorted."""
+        if len(self) < 2:
+            return self
         order = np.lexsort((-self.end, self.start))
         place = np.empty_like(order)
         place[order] = np.arange(len(order))

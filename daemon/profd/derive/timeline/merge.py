@@ -37,11 +37,15 @@ class Puts:
 
     def put(self, at: Array, which: Array, lists: Sequence[Sequence[tuple[str, Label]]]) -> None:
         """Put on each of some rows one of the lists of (key, label), a pair for each level."""
+        if not len(at):  # of most lines nothing, and there may be tens of thousands of streams
+            return
         self.what[at] = which + len(self._lists)
         self._lists += [[self.labels.setdefault(level, len(self.labels)) for level in levels] for levels in lists]
 
     def tell_apart(self, at: Array, values: Array, scopes: Callable[[int], Sequence[int]]) -> None:
         """Scope ids of rows, one for each level, by a value of theirs."""
+        if not len(at):
+            return
         distinct, place = np.unique(values[at], return_inverse=True)
         self.scope[at] = place + len(self._scopes)
         self._scopes += [scopes(value) for value in distinct.tolist()]
@@ -78,5 +82,7 @@ def merge(
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
     """(offsets, values) of lists one after the other."""
+    if not lists:
+        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
     offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     return offsets, np.array([value for values in lists for value in values], dtype=np.int64)

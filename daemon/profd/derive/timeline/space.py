@@ -66,11 +66,13 @@ class Space:
 
     def number(self, key: str) -> Array:
         """A stat of all events, MISSING where they have none; not to be written to."""
-        return self.numbers.get(key, _all(MISSING, len(self)))
+        have = self.numbers.get(key)
+        return _all(MISSING, len(self)) if have is None else have
 
     def text(self, key: str) -> Array:
         """A text of all events, as indices of `words`, NO_TEXT where they have none; not to be written to."""
-        return self.texts.get(key, _all(NO_TEXT, len(self)))
+        have = self.texts.get(key)
+        return _all(NO_TEXT, len(self)) if have is None else have
 
     def device_of_plane(self, plane: int) -> tuple[str, int] | None:
         """("GPU" or "TPU", number), None for a host."""

@@ -90,6 +90,8 @@ class _Kernels:
 
     def _put_modules(self, modules: Puts) -> None:
         at = np.flatnonzero(self._module != NO_TEXT)
+        if not len(at):
+            return
         columns = (self._module, self._program)
         which, first = _engine.group_rows([np.ascontiguousarray(column[at]) for column in columns])
         told = [(int(self._module[row]), int(self._program[row])) for row in at[first].tolist()]
@@ -117,7 +119,10 @@ class _Kernels:
 
     def _put_graphs(self, graphs: Puts) -> Array:
         """Each launch of a graph is one event. Returns the rows that are of graphs."""
-        launched = self._of_xla[~np.isin(self._graph[self._of_xla], (MISSING, 0))]
+        graph = self._graph[self._of_xla]
+        launched: Array = self._of_xla[(graph != MISSING) & (graph != 0)]
+        if not len(launched):
+            return launched
         distinct, which = np.unique(self._graph[launched], return_inverse=True)
         graphs.put(launched, which, [_alone(f"Command Buffer {graph}") for graph in distinct.tolist()])
         told = launched[self._correlation[launched] != MISSING]
@@ -155,6 +160,8 @@ class _Kernels:
 
 def _put_operators(at: Array, which: Array, names: list[str], scopes: Puts, ops: Puts) -> None:
     """Operators by their full names, on the lines of scopes and operators. `which` is of all rows."""
+    if not len(at):
+        return
     distinct, place = np.unique(which[at], return_inverse=True)
     parsed = [parse(names[code]) for code in distinct.tolist()]
     scopes.put(at, place, [[(scope, (scope, "")) for scope in op.scopes] for op in parsed])
@@ -162,6 +169,8 @@ def _put_operators(at: Array, which: Array, names: list[str], scopes: Puts, ops:
 
 
 def _put_texts(at: Array, which: Array, texts: list[str], line: Puts) -> None:
+    if not len(at):
+        return
     distinct, place = np.unique(which[at], return_inverse=True)
     line.put(at, place, [_alone(texts[code]) for code in distinct.tolist()])
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profd.derive.timeline import groups as groups_module
 from profd.derive.timeline import space as space_module
 from profd.derive.timeline.classic import derive_classic
 from profd.derive.timeline.current import derive, stream_order, stream_row
@@ -18,6 +19,7 @@ from profd.derive.timeline.lines import DerivedEvent, DerivedLine, What
 from profd.derive.timeline.names import parse_op
 from profd.derive.timeline.places import Places
 from profd.derive.timeline.space import MISSING, NO_TEXT, Line, Space
+from profd.errors import Exhausted
 from profd.limits import XSPACE_LEVELS_MAX
 from profd.query.space import read_space
 from profproto.xspace import xplane_pb2
@@ -380,6 +382,24 @@ def test_twice_the_streams_are_twice_the_work(derivation: Callable[[Space], obje
     once = _looked_at(derivation, devices, streams)
     twice = _looked_at(derivation, devices * 2 if devices > 1 else 1, streams * 2 if streams > 1 else 1)
     assert 0 < once < twice <= 2.2 * once
+
+
+@pytest.mark.parametrize("number", [MISSING, 7], ids=["nowhere", "outermost"])
+def test_roots_in_roots_look_above_them_once(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 300 is a step of its own, named by what is around it."""
+    space = _host_space([(at, 1000 - 2 * at, 0) for at in range(300)])
+    space.numbers = {"_r": np.arange(300) + 1, "step_num": np.array([number] + [MISSING] * 299)}
+    monkeypatch.setattr(groups_module, "XSPACE_NAMING_MAX", 300)
+    names = find_groups(space).names
+    assert names == {at: f"x {at if number == MISSING else 7}" for at in range(300)}
+
+
+def test_names_that_take_too_long_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = _host_space([(0, 100, 0), (1, 50, 0)])
+    space.numbers = {"_r": np.array([MISSING, 1]), "step_num": np.array([MISSING, MISSING])}
+    monkeypatch.setattr(groups_module, "XSPACE_NAMING_MAX", 0)
+    with pytest.raises(Exhausted, match="cannot be named"):
+        find_groups(space)
 
 
 def test_a_stat_that_no_event_has_takes_no_memory() -> None:
