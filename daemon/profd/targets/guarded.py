@@ -70,6 +70,12 @@ class Patience:
         with self._lock:
             return self._stuck.get(pid, 0.0) > self._clock()
 
+    def spent(self, uid: int) -> bool:
+        """Nobody waits for a process of this user now: others of theirs did not answer for too long."""
+        with self._lock:
+            self._turn()
+            return self._waited.get(uid, 0.0) >= PROC_WAIT_SECONDS_PER_UID
+
     def allowed(self, pid: int, uid: int, most: float) -> float:
         """For how many seconds it may be waited for; 0: not at all."""
         with self._lock:
@@ -160,6 +166,14 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     if outcome != _ANSWERED and noted:
         patience.waited(pid, uid, time.monotonic() - began)
     return answers or [-errno.EINPROGRESS] * len(requests)
+
+
+def unanswering(pid: int) -> bool:
+    """It did not answer lately, or is not asked now because others of its user did not."""
+    if patience.stuck(pid):
+        return True
+    uid = _uid(pid)
+    return uid >= 0 and patience.spent(uid)
 
 
 def _uid(pid: int) -> int:

@@ -99,8 +99,8 @@ def together(wanted: list[Request]) -> list[bytes | None]:
 
 
 def unanswering(pid: int) -> bool:
-    """It was asked within the last seconds, and did not answer; or nobody can be asked now (`blind`)."""
-    return guarded.patience.stuck(pid) or bool(blind())
+    """It did not answer lately, or is not asked now: others of its user did not, or nobody can be (`blind`)."""
+    return guarded.unanswering(pid) or bool(blind())
 
 
 def blind() -> str:

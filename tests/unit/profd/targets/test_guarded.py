@@ -201,6 +201,14 @@ def test_a_thousand_of_a_user_cost_what_one_user_may() -> None:
     assert patience.allowed(5000, USER + 1, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
 
 
+def test_a_process_that_nobody_waits_for_is_not_told_as_gone() -> None:
+    """GIVEN a user of whom others have not answered for too long THEN no process of theirs reads as one that ended."""
+    assert not procfs.unanswering(os.getpid())
+    guarded.patience.waited(1 << 30, os.getuid(), PROC_WAIT_SECONDS_PER_UID)
+    assert procfs.unanswering(os.getpid())
+    assert not procfs.unanswering((1 << 22) + 1)  # no pid is as large
+
+
 def test_many_users_shorten_the_wait_and_nobody_is_left_out() -> None:
     patience, spent = Patience(Clock()), 0.0
     for uid in range(1000):

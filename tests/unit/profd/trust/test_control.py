@@ -118,7 +118,7 @@ async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: 
     assert said == b"10\n"
     assert control.refused == ["tokens"] * 10
     mine = asyncio.create_task(asyncio.to_thread(ask, control.path))
-    await eventually(lambda: control.server._waiting._reserve == 1)
+    await eventually(lambda: control.server._waiting._reserve.total() == 1)
     go.set()
     assert "token" in await mine
     await control.close()
