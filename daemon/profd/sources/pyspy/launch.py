@@ -64,6 +64,8 @@ def confined(arguments: list[str]) -> int:
     if not able and os.path.exists(f"/proc/{target}"):
         who = f"uid {os.geteuid()}"
         sys.exit(f"Error: Permission denied: the kernel lets {who} not read process {target} without CAP_SYS_PTRACE")
+    # Python's handler would only note it: a wait for leave to exec that begins right after it would go on for ever.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGINT), 0, 0, 0)  # a change of identity clears it
     if os.getppid() != parent:  # it died before the line above
         sys.exit(1)
