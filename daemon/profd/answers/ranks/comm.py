@@ -9,7 +9,7 @@ import numpy as np
 
 from profd.answers.explain import FOUND, NOT_ENOUGH, NOTHING_FOUND
 from profd.answers.ranks import names
-from profd.answers.ranks.job import Job, clocks_as_json, job_of, not_recorded, refused, remarks
+from profd.answers.ranks.job import Job, head, job_of
 from profd.answers.ranks.matched import Group, arrived
 from profd.events.table import Array
 from profd.query.captured import Captured
@@ -30,15 +30,9 @@ def comm_of_capture(capture: Captured) -> dict[str, Any]:
     rows = [_row(job, group, op, at) for group in job.matched.groups for op, at in _by_op(group)]
     rows += _alone(job)
     rows.sort(key=lambda row: -row["total_ns"])
-    described = capture.described()
+    status = FOUND if job.matched.groups else NOT_ENOUGH if rows else NOTHING_FOUND
     return {
-        **described,
-        "missing_ranks": not_recorded(job, described),
-        "left_out": [one.as_json() for one in job.left_out],
-        "status": FOUND if job.matched.groups else NOT_ENOUGH if rows else NOTHING_FOUND,
-        "message": _message(job, rows),
-        "remarks": [*remarks(job), *refused(job)],
-        "clocks": clocks_as_json(job),
+        **head(job, capture, status, _message(job, rows)),
         "rows_left_out": max(len(rows) - ROWS_MAX, 0),
         "collectives": rows[:ROWS_MAX],
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from profd.answers.explain import FOUND, NOT_ENOUGH
 from profd.answers.finding import percent
-from profd.answers.ranks.job import Job, clocks_as_json, job_of, name_of, not_recorded, refused, remarks
+from profd.answers.ranks.job import Job, head, job_of, name_of
 from profd.answers.ranks.meetings import NONE, Meetings, as_others, meetings
 from profd.answers.ranks.ranks import judge
 from profd.query.captured import Captured
@@ -26,20 +26,9 @@ def critical_of_capture(capture: Captured, limit: int = 10) -> dict[str, Any]:
     job = job_of(capture)
     judged = judge(job)
     found = meetings(job.ranks, job.matched, judged.aligned)
-    numbers, described = judged.aligned.numbers.tolist(), capture.described()
     answer: dict[str, Any] = {
-        **described,
-        "missing_ranks": not_recorded(job, described),
-        "left_out": [one.as_json() for one in job.left_out],
-        "status": NOT_ENOUGH,
-        "message": None,
-        "remarks": [*remarks(job), *refused(job)],
-        "clocks": clocks_as_json(job),
-        "steps": {
-            "n": len(numbers),
-            "first": numbers[0] if numbers else None,
-            "last": numbers[-1] if numbers else None,
-        },
+        **head(job, capture, NOT_ENOUGH, None),
+        "steps": judged.aligned.as_json(),
         "path": None,
         "ranks": [],
         "ranks_left_out": 0,

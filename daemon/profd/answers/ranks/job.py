@@ -74,6 +74,20 @@ def world_of(rank: Rank) -> int | None:
 _SHOWN: Final = 8
 
 
+def head(job: Job, capture: Captured, status: str, message: str | None) -> dict[str, Any]:
+    """What each answer about ranks begins with (docs/json.md)."""
+    described = capture.described()
+    return {
+        **described,
+        "missing_ranks": not_recorded(job, described),
+        "left_out": [one.as_json() for one in job.left_out],
+        "status": status,
+        "message": message,
+        "remarks": [*_remarks(job), *_refused(job)],
+        "clocks": _clocks(job),
+    }
+
+
 def not_recorded(job: Job, described: dict[str, Any]) -> list[list[int]]:
     """`missing_ranks`, and those behind the last one, where the size of the job is known."""
     missing: list[list[int]] = described["missing_ranks"]
@@ -81,7 +95,7 @@ def not_recorded(job: Job, described: dict[str, Any]) -> list[list[int]]:
     return missing if job.world is None or job.world <= last + 1 else [*missing, [last + 1, job.world - 1]]
 
 
-def remarks(job: Job) -> list[str]:
+def _remarks(job: Job) -> list[str]:
     """What stands in the way of comparing the ranks, as sentences."""
     said = []
     sources = sorted({one.meta.source for one in job.ranks})
@@ -110,7 +124,7 @@ def _without_devices(ranks: Sequence[Rank]) -> list[Rank]:
     return without if len(without) < len(ranks) else []
 
 
-def refused(job: Job) -> list[str]:
+def _refused(job: Job) -> list[str]:
     """Ranks whose collectives are not known to be those of the others, as sentences."""
     return [
         f"Collectives of {name_of(job.ranks[rank])} could not be told to be those of the others: {why}."
@@ -129,7 +143,7 @@ def named(ranks: Sequence[Rank]) -> str:
     return ", ".join(map(name_of, ranks[:_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def clocks_as_json(job: Job) -> dict[str, Any]:
+def _clocks(job: Job) -> dict[str, Any]:
     """What is known of how far the clocks are apart."""
     clocks = job.matched.clocks
     if clocks is None:

@@ -11,7 +11,7 @@ import numpy as np
 from profd.answers.explain import FOUND, NOT_ENOUGH, NOTHING_FOUND
 from profd.answers.finding import STEPS_SHOWN, ordinal, percent, time
 from profd.answers.ranks.cause import Cause, cause_of
-from profd.answers.ranks.job import Job, clocks_as_json, job_of, name_of, not_recorded, refused, remarks
+from profd.answers.ranks.job import Job, head, job_of, name_of
 from profd.answers.ranks.of_rank import Rank
 from profd.answers.ranks.stragglers import Straggler, TooFew, stragglers
 from profd.answers.ranks.work import Aligned, Compared, align, compare
@@ -59,21 +59,9 @@ def ranks_of_capture(capture: Captured) -> dict[str, Any]:
     """The answer of docs/json.md."""
     job = job_of(capture)
     judged = judge(job)
-    numbers, described = judged.aligned.numbers.tolist(), capture.described()
     return {
-        **described,
-        "missing_ranks": not_recorded(job, described),
-        "left_out": [one.as_json() for one in job.left_out],
-        "status": judged.status,
-        "message": judged.message,
-        "remarks": [*remarks(job), *refused(job)],
-        "clocks": clocks_as_json(job),
-        "steps": {
-            "n": len(numbers),
-            "first": numbers[0] if numbers else None,
-            "last": numbers[-1] if numbers else None,
-            "aligned_by": judged.aligned.how or None,
-        },
+        **head(job, capture, judged.status, judged.message),
+        "steps": {**judged.aligned.as_json(), "aligned_by": judged.aligned.how or None},
         "ranks": _rows(job),
         "stragglers": judged.late,
         "heat": _heat(job.ranks, judged.aligned, judged.compared),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,12 @@ class Aligned:
     numbers: Array  # int64: as the first rank calls them
     place: dict[int, Array]  # by rank: of these steps in what was measured of it
     how: str  # "collectives", "number", or empty: nothing tells which step is which
+
+    def as_json(self) -> dict[str, Any]:
+        """How many there are, and the numbers of the first and the last."""
+        numbers = self.numbers.tolist()
+        ends = (numbers[0], numbers[-1]) if numbers else (None, None)
+        return {"n": len(numbers), "first": ends[0], "last": ends[1]}
 
 
 @dataclass(frozen=True, slots=True)
