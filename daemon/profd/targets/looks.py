@@ -6,6 +6,8 @@ thread of each kind, first come first served, a user with many processes would k
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from profd.fairness.thread_by_turns import ThreadByTurns
@@ -13,3 +15,9 @@ from profd.targets import guarded
 
 looks: Final = ThreadByTurns("profd-repeated", prepare=guarded.others_wait)
 """Waits no longer for a process that does not answer than the event loop would."""
+
+
+async def repeat(uid: int, look: Callable[[], float]) -> None:
+    """Look in that thread, in turn with other users, until this is cancelled; each look says after how many seconds."""
+    while True:
+        await asyncio.sleep(await asyncio.wrap_future(looks.submit(uid, look)))

@@ -13,7 +13,7 @@ from typing import Final
 
 from profd.model.resident import LOOKS_KEPT, Resident, ResidentLook
 from profd.targets import procfs
-from profd.targets.looks import looks
+from profd.targets.looks import looks, repeat
 from profd.targets.process import Process
 
 PERIOD_SECONDS: Final = 0.1
@@ -33,7 +33,7 @@ class ResidentWatch:
     def begin(self) -> None:
         """Its window is open. Only the first call counts."""
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look_on())
+            self._looking = asyncio.get_running_loop().create_task(repeat(self._process.uid, self.look))
 
     def end(self) -> None:
         """It is over."""
@@ -50,10 +50,6 @@ class ResidentWatch:
         now = procfs.status_of(self._process.id.pid)  # hidepid= keeps it from others
         mine = now is None or now.uid == self._process.uid
         return Resident(list(self._found)) if mine else Resident()
-
-    async def _look_on(self) -> None:
-        while True:
-            await asyncio.sleep(await asyncio.wrap_future(looks.submit(self._process.uid, self.look)))
 
     def look(self) -> float:
         """Look once, in one thread at a time; after how many seconds to look again."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from profd.limits import RUN_TIMES_THREADS_MAX
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.targets import procfs
-from profd.targets.looks import looks
+from profd.targets.looks import looks, repeat
 from profd.targets.process import Process
 from profd.targets.waits import Waits
 
@@ -56,6 +56,7 @@ def look(process: Process) -> Look:
 
 def between(process: Process, first: Look, last: Look, waits: Waits | None = None) -> RunTimes:
     """The run times from one look to the next; names are asked for now. Nothing where the process is another user's."""
+    waits = waits or Waits(process)  # none: no look was taken
     both = [(task, before, now) for task, now in last.threads.items() if (before := first.of(task)) is not None]
     if not first.threads or not both:
         return RunTimes()
@@ -92,11 +93,7 @@ class Watch:
         """Its window is open. Only the first call counts."""
         if not self._looks:
             self._looks.append(looks.submit(self._process.uid, look, self._process))
-            self._waiting = asyncio.get_running_loop().create_task(self._look_on())
-
-    async def _look_on(self) -> None:
-        while len(self._looks) == 1:
-            await asyncio.sleep(await asyncio.wrap_future(looks.submit(self._process.uid, self._waits.look)))
+            self._waiting = asyncio.get_running_loop().create_task(repeat(self._process.uid, self._waits.look))
 
     def end(self) -> None:
         """It is over."""
@@ -134,8 +131,7 @@ def _runs(ids: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _thread(process: Process, task: int, before: Counted, now: Counted, waits: Waits | None) -> ThreadTimes:
-    waits = waits or Waits(process)
+def _thread(process: Process, task: int, before: Counted, now: Counted, waits: Waits) -> ThreadTimes:
     return ThreadTimes(
         id=_inner(process, [task])[0],
         name=procfs.name_of(process.id.pid, task),
