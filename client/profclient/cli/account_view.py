@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profclient.cli.output import printable
-from profclient.cli.units import duration
+from profclient.cli.units import duration, share
 
 THREADS_SHOWN: Final = 3
 SHARE_SHOWN: Final = 0.005
@@ -37,7 +37,7 @@ def account_lines(account: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _shares(thread: dict[str, Any], parts: tuple[tuple[str, str], ...], window: int, all_of_them: bool = False) -> str:
     shares = [(word, thread[key]) for word, key in parts if thread[key] or all_of_them]
-    return ", ".join(f"{word} {_share(spent, window)}" for word, spent in shares)
+    return ", ".join(f"{word} {share(spent, window)}" for word, spent in shares)
 
 
 def _waits(thread: dict[str, Any], window: int) -> str:
@@ -45,12 +45,7 @@ def _waits(thread: dict[str, Any], window: int) -> str:
     if thread["off_cpu_ns"] < WAITS_SHOWN * window or "gil_ns" not in thread:
         return ""
     parts = ((word, thread[key]) for word, key in _WAITS)
-    return f" ({', '.join(f'{word} ' + ('not recorded' if ns is None else _share(ns, window)) for word, ns in parts)})"
-
-
-def _share(spent: int, window: int) -> str:
-    percent = 100 * spent / window
-    return f"{percent:.0f} %" if percent >= 1 or not percent else f"{percent:.1f} %"
+    return f" ({', '.join(f'{word} ' + ('not recorded' if ns is None else share(ns, window)) for word, ns in parts)})"
 
 
 def _threads(account: dict[str, Any], window: int) -> str:
@@ -58,7 +53,7 @@ def _threads(account: dict[str, Any], window: int) -> str:
     if not ran or account["idle_threads"] is None:
         return ""
     most = [thread for thread in ran if thread["cpu_ns"] >= SHARE_SHOWN * window][:THREADS_SHOWN] or ran[:1]
-    shown = ", ".join(f"{_name(thread)} {_share(thread['cpu_ns'], window)}" for thread in most)
+    shown = ", ".join(f"{_name(thread)} {share(thread['cpu_ns'], window)}" for thread in most)
     more = account["ran_threads"] - len(most)
     cores = f"{account['cpu_ns'] / window:.2g} of {account['cores']} cores"
     text = f"CPU time {duration(account['cpu_ns'])} ({cores}): {shown}"

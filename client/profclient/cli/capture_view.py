@@ -41,7 +41,7 @@ def capture_json(capture: capture_pb2.Capture) -> dict[str, Any]:
         "state": state_name(capture.state),
         "owner": capture.owner,
         "created_ns": capture.created_ns,
-        "finished_ns": _optional(capture, "finished_ns"),
+        "finished_ns": optional(capture, "finished_ns"),
         "fleet": fleet_json(capture.fleet) if capture.HasField("fleet") else None,
         "targets": [target_json(target) for target in capture.targets],
     }
@@ -57,7 +57,7 @@ def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
     return {
         "host": target.host,
         "pid": target.pid,
-        "rank": _optional(target, "rank"),
+        "rank": optional(target, "rank"),
         "gpu": target.gpus[0] if target.gpus else None,
         "gpus": list(target.gpus),
         "user": target.user,
@@ -68,10 +68,10 @@ def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
         "reason": reason_name(target.reason),
         "message": target.message or None,
         "trace": target.trace or None,
-        "start_ns": _optional(target, "start_ns"),
-        "end_ns": _optional(target, "end_ns"),
-        "events": _optional(target, "events"),
-        "gpu_events": _optional(target, "gpu_events"),
+        "start_ns": optional(target, "start_ns"),
+        "end_ns": optional(target, "end_ns"),
+        "events": optional(target, "events"),
+        "gpu_events": optional(target, "gpu_events"),
         "lost": [{"stage": loss.stage, "reason": loss.reason, "count": loss.count} for loss in target.lost],
         "not_honoured": list(target.not_honoured),
         "steps": steps_json(target.steps) if target.HasField("steps") else None,
@@ -84,15 +84,15 @@ def target_json(target: capture_pb2.TargetStatus) -> dict[str, Any]:
 
 def steps_json(steps: capture_pb2.RecordedSteps) -> dict[str, Any]:
     """Whole steps that were recorded; `first` as the program numbers them."""
-    return {"count": steps.count, "step_ns": steps.step_ns or None, "first": _optional(steps, "first")}
+    return {"count": steps.count, "step_ns": steps.step_ns or None, "first": optional(steps, "first")}
 
 
 def cost_json(cost: capture_pb2.Cost) -> dict[str, Any]:
     """The cost of the capture for its target."""
     return {
         "how": cost.how,
-        "step_ratio": _optional(cost, "step_ratio"),
-        "seconds": _optional(cost, "seconds"),
+        "step_ratio": optional(cost, "step_ratio"),
+        "seconds": optional(cost, "seconds"),
         "detail": cost.detail or None,
     }
 
@@ -122,7 +122,8 @@ def _stretch(stretch: capture_pb2.Stretch) -> str:
     return f"{cores} cores, {queued} threads waiting for one, {often}"
 
 
-def _optional(message: Any, field: str) -> Any:
+def optional(message: Any, field: str) -> Any:
+    """The value of a field of a message; None where it is not there."""
     return getattr(message, field) if message.HasField(field) else None
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.cli.capture_view import optional
 from profclient.cli.output import printable, say
 
 _TITLES: Final = {"hang": "HANG", "mismatch": "MISMATCH"}
@@ -35,23 +36,24 @@ def collectives_json(said: capture_pb2.Collectives) -> dict[str, Any]:
         "state": said.state,
         "sentences": list(said.sentences),
         "group": said.group or None,
-        "sequence": said.sequence if said.HasField("sequence") else None,
+        "sequence": optional(said, "sequence"),
         "operation": said.operation or None,
-        "waited_ns": said.waited_ns if said.HasField("waited_ns") else None,
+        "waited_ns": optional(said, "waited_ns"),
         "missing": [
             {
                 "name": each.name,
-                "last": each.last if each.HasField("last") else None,
-                "at": _frame(each.at) if each.HasField("at") else None,
+                "last": optional(each, "last"),
+                "at": frame_json(each.at) if each.HasField("at") else None,
                 "what": each.what or None,
             }
             for each in said.missing
         ],
         "waiting": list(said.waiting),
-        "waits_at": _frame(said.waits_at) if said.HasField("waits_at") else None,
+        "waits_at": frame_json(said.waits_at) if said.HasField("waits_at") else None,
         "notes": list(said.notes),
     }
 
 
-def _frame(frame: capture_pb2.Frame) -> dict[str, Any]:
+def frame_json(frame: capture_pb2.Frame) -> dict[str, Any]:
+    """A line of a program."""
     return {"function": frame.function, "file": frame.file, "line": frame.line}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.collectives_view import collectives_json, print_collectives
+from profclient.cli.collectives_view import collectives_json, frame_json, print_collectives
 from profclient.cli.fleet_options import fleet_options, way
 from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, one_line, say
@@ -92,9 +92,7 @@ def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:
                 "joins": thread.joins or None,
                 "lock_holder": thread.lock_holder or None,
                 "waits_gil": thread.waits_gil,
-                "frames": [
-                    {"function": frame.function, "file": frame.file, "line": frame.line} for frame in thread.frames
-                ],
+                "frames": [frame_json(frame) for frame in thread.frames],
             }
             for thread in process.threads
         ],
