@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
 from profclient.errors import ClientError
+from profclient.wire import fields
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -16,7 +16,6 @@ MEASURED_BYTES: Final = 64 * 1024  # of an answer; a smaller one has room for li
 ELEMENTS_MAX: Final = 1_000_000  # texts and objects of one answer: frames of 256 processes with 64 threads each
 TARGETS_MAX: Final = 4096  # processes of one capture on one host, of which a daemon takes 256
 SENTENCE_CHARACTERS_MAX: Final = 1000  # of what a host says of itself, or of a process
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 def parsed(untrusted: bytes, kind: Any) -> Any:
@@ -44,7 +43,9 @@ def _is_small(data: bytes, kind: Descriptor) -> bool:
     try:
         while waiting:
             part, described = waiting.pop()
-            for number, value in _parts(part):
+            for number, value in fields(part):
+                if value is None:
+                    continue
                 left -= 1
                 if left < 0:
                     return False
@@ -54,35 +55,3 @@ def _is_small(data: bytes, kind: Descriptor) -> bool:
     except (ValueError, IndexError):
         return False
     return True
-
-
-def _parts(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Numbers and bytes of the fields that have a length. ValueError and IndexError for what no daemon sends."""
-    at = 0
-    while at < len(data):
-        tag, at = _number(data, at)
-        kind = tag & 7
-        if kind == _BYTES:
-            size, at = _number(data, at)
-            if size > len(data) - at:
-                raise IndexError(size)
-            yield tag >> 3, data[at : at + size]
-            at += size
-        elif kind == _VARINT:
-            _, at = _number(data, at)
-        elif kind in (_FIXED64, _FIXED32):
-            at += 8 if kind == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {kind}")
-
-
-def _number(data: memoryview, at: int) -> tuple[int, int]:
-    """The number at this place, and the place behind it."""
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    raise ValueError("a number of more than ten bytes")

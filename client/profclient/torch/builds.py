@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from profclient.folders import cache_folder
 from profclient.torch import sources
 
 LIBRARY: Final = "observer.so"
@@ -97,8 +98,7 @@ def key_of(torch: Any) -> Key:
 
 def cache() -> Path:
     """The folder for this user's builds by `profctl torch build`."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base and base.startswith("/") else Path.home() / ".cache") / "profd" / "torch"
+    return cache_folder() / "torch"
 
 
 def places() -> list[Path]:

@@ -7,10 +7,11 @@ millions. So what is parsed is small, or is one field of bytes; `limits.py` says
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from profclient.wire import fields
 
 from profd.errors import BadInput
 from profd.limits import (
@@ -33,7 +34,6 @@ _BYTES_MAX: Final = {
 }
 _CONTENT: Final = {STREAM: (2, 2), IMPORT: (2,)}  # field numbers on the way to what alone may be large: `bytes data`
 _FIELDS_MAX: Final = 16  # of a message around it
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class Messages:
@@ -105,7 +105,8 @@ def _plain(data: memoryview, content: tuple[int, ...]) -> bool:
     """Whether a message has few fields, small ones but for the one that its content is in."""
     field, *rest = content
     try:
-        for count, (number, value) in enumerate(_fields(data)):
+        for count, (number, found) in enumerate(fields(data)):
+            value = found or data[:0]
             if count >= _FIELDS_MAX or (number != field and len(value) > SMALL_MESSAGE_BYTES):
                 return False
             if number == field and rest and not _plain(value, tuple(rest)):
@@ -113,32 +114,3 @@ def _plain(data: memoryview, content: tuple[int, ...]) -> bool:
     except (ValueError, IndexError):
         return False
     return True
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Numbers and bytes of its fields; of numbers no bytes. ValueError and IndexError for what no proto3 peer sends."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        size = {_FIXED64: 8, _FIXED32: 4}.get(tag & 7, 0)
-        if tag & 7 in (_VARINT, _BYTES):
-            size, at = _varint(data, at)
-        elif not size:
-            raise ValueError(f"wire type {tag & 7}")
-        size = 0 if tag & 7 == _VARINT else size
-        if size > len(data) - at:
-            raise IndexError(size)
-        yield tag >> 3, data[at : at + size] if tag & 7 == _BYTES else data[:0]
-        at += size
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number at this place, and the place behind it."""
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    raise ValueError("a number of more than ten bytes")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from profclient.folders import cache_folder
 
 from profd.limits import ROLLUPS_CACHED_BYTES_MAX
 from profd.store.index import bytes_in, put, rollups_in
@@ -24,9 +25,8 @@ _STAGING: Final = ".staging-"
 
 def cache() -> Path | None:
     """Where they lie; None for a user without a home."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
     with contextlib.suppress(RuntimeError):
-        return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "profd" / "rollups"
+        return cache_folder() / "rollups"
     return None
 
 

@@ -14,12 +14,11 @@ from profd.events import Kind
 from profd.events.table import Array
 from profd.limits import TILE_TRACKS_MAX
 from profd.query.tiles.lanes import Lanes, Order, cut
-from profd.query.tiles.seen import LEVELS, Seen, level_of
+from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Seen, level_of
 from profd.query.tiles.shapes import Boxes, Cells
 from profd.query.tiles.timeline import Tall, Whole, timeline_of
 from profd.segments.reader import TraceReader, Window
 
-_EARLIEST, _LATEST = -(1 << 63) + 1, (1 << 63) - 1
 _KINDS: Final = [kind.label for kind in Kind]
 
 
@@ -68,7 +67,7 @@ def _window(trace: TraceReader, from_ns: int | None, to_ns: int | None) -> Windo
     low, high = from_ns or 0, whole if to_ns is None else to_ns
     if high <= low:
         raise BadInput(f"the window {low}..{high} ns is empty; its end must be after its start")
-    first, last = (max(min(begin + edge, _LATEST), _EARLIEST) for edge in (low, high))
+    first, last = (max(min(begin + edge, LATEST), EARLIEST) for edge in (low, high))
     return (first, last) if first < last else (last - 1, last)
 
 

@@ -10,6 +10,7 @@ from profd.query.tiles.shapes import Boxes, Cells
 from profd.segments.reader import Window
 
 LEVELS = 63
+EARLIEST, LATEST = -(1 << 63) + 1, (1 << 63) - 1  # ns, of a window's edges
 
 
 @dataclass(frozen=True, slots=True)

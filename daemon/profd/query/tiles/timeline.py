@@ -12,7 +12,7 @@ from profd.events.table import Array
 from profd.query.tiles import kept
 from profd.query.tiles.lanes import COLUMNS, Scan
 from profd.query.tiles.pyramid import Pyramid, built, top_of
-from profd.query.tiles.seen import Seen, boxes_in, buckets_of, cells_in
+from profd.query.tiles.seen import EARLIEST, LATEST, Seen, boxes_in, buckets_of, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, merged
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader, Window
@@ -20,7 +20,6 @@ from profd.segments.reader import TraceReader, Window
 WHOLE_ROWS: Final = 1 << 17
 """A trace of so few events is looked at whole for each question: nothing is kept of it."""
 _MARGIN: Final = 3  # pixels of the base: what ends in the first of them is no neighbour of what begins in the last
-_EARLIEST, _LATEST = -(1 << 63) + 1, (1 << 63) - 1
 
 
 def timeline_of(trace: TraceReader) -> Whole | Tall:
@@ -73,9 +72,9 @@ class Tall:
     def _near(self, window: Window, level: int) -> Seen:
         """From the events that begin around the window. What began long before is tall enough for the base."""
         trace, base, begin = self._trace, self._pyramid.base, self._trace.meta.start_ns or 0
-        since = max(window[0] - (_MARGIN << base), _EARLIEST)
+        since = max(window[0] - (_MARGIN << base), EARLIEST)
         last = begin + (buckets_of(window, level, begin)[1] << level)  # the pixel that the window ends in counts whole
-        around = (since, min(last + (1 << level), _LATEST))
+        around = (since, min(last + (1 << level), LATEST))
         older = self._pyramid.part(around, base).boxes
         older = older.take((older.start < since) & (older.start + older.lasts >= since))
         scan = Scan(begin, trace.meta.end_ns or 0)
