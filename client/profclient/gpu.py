@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from profclient.agent import Options
 
 _TEXT_BYTES = 4096
+_GRAPH_NODES, _DETACH = 1, 2  # as in native/gpu/profd_cupti.h
 
 _library: _recorder.Library | None = None
 
@@ -32,17 +33,18 @@ class CuptiUnavailable(Exception):
         self.state = state
 
 
-def start(*, graph_nodes: bool = True, cupti_python: bool = False) -> str:
+def start(*, graph_nodes: bool = True, cupti_python: bool = False, detach: bool = False) -> str:
     """Record CUDA's calls, kernels and copies. A sentence about the parts that are left out, or empty. Raises
     CuptiUnavailable.
 
     `graph_nodes`: every kernel of a CUDA graph, not the graph as one. `cupti_python`: CUPTI's buffers go through it
-    (profclient.cupti_python), which can deadlock.
+    (profclient.cupti_python), which can deadlock. `detach`: CUPTI leaves the process at the end (cuptiFinalize).
     """
     library = _loaded()
     elsewhere = _through_cupti_python() if cupti_python else None
     text = bytearray(_TEXT_BYTES)
-    armed = library.call("profd_gpu_arm_elsewhere", _recorder._api, int(graph_nodes), elsewhere, text, _TEXT_BYTES)
+    wishes = _GRAPH_NODES * graph_nodes | _DETACH * detach
+    armed = library.call("profd_gpu_arm_elsewhere", _recorder._api, wishes, elsewhere, text, _TEXT_BYTES)
     told = _text(text)
     if not armed:
         raise CuptiUnavailable(told)
@@ -119,7 +121,11 @@ def _through_cupti_python() -> int:
 def _armed(options: Options) -> None:
     wanted = options.get("cuda", "").split("+")
     try:
-        left_out = start(graph_nodes="whole" not in wanted, cupti_python="cupti-python" in wanted)
+        left_out = start(
+            graph_nodes="whole" not in wanted,
+            cupti_python="cupti-python" in wanted,
+            detach="cupti-detach" in wanted,
+        )
     except CuptiUnavailable as error:
         found = {"gpu.state": error.state} if error.state else report()
         _tell(found)

@@ -11,6 +11,7 @@
 
 #include "buffers.h"
 #include "clock_fit.h"
+#include "detach.h"
 #include "devices.h"
 #include "enclosing.h"
 #include "library.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int kFlushSeconds = 1;
 constexpr int kWaitSeconds = 5;  // for kernels that still run at the end
+constexpr int kDetachMilliseconds = 200;  // for a call that CUPTI can be ended in
 
 struct Recorded {
   Activity kind;
@@ -51,6 +53,9 @@ struct Collecting {
   bool zeroed = false;     // what CUPTI was told of buffers; its default
   bool registered = false;
   bool armed = false;
+  bool detach = false;          // at the end
+  bool graphs = false;          // the program has used CUDA graphs while it was recorded
+  const char* after = "stays";  // what became of CUPTI at the end
   State state = State::Ok;  // of the recording that runs or ran last
   std::string holder;       // another tool that had CUPTI, by the name it gives
   std::string notes;        // what turned out since it was armed, sentences joined by ';'
@@ -86,8 +91,6 @@ void on_complete(Context context, uint32_t stream, uint8_t* buffer, size_t, size
     one.walker->dropped(dropped);
   one.buffers.give_back(buffer, valid);
 }
-
-void on_event(void*, uint32_t, uint32_t, const void*) {}  // a subscription needs one; nothing is enabled for it
 
 // --- the flusher: CUPTI hands buffers over when they are full; a slow process fills none for minutes ---
 
@@ -148,9 +151,9 @@ Outcome subscribe(const Functions& cupti, Subscriber* subscriber) {
   Result result;
   if (cupti.subscribe_v2) {
     SubscriberParams params{sizeof params, "profd", holder, sizeof holder};
-    result = cupti.subscribe_v2(subscriber, on_event, nullptr, &params);
+    result = cupti.subscribe_v2(subscriber, on_call, nullptr, &params);
   } else {
-    result = cupti.subscribe(subscriber, on_event, nullptr);
+    result = cupti.subscribe(subscriber, on_call, nullptr);
   }
   holder[sizeof holder - 1] = '\0';
   const State state = state_of(result);
@@ -269,6 +272,17 @@ void conclude(Collecting& one, const Waited& waited, bool still_ours, Result flu
                                 "held by another tool (dcgmi profile --pause frees them)");
 }
 
+// CUPTI has left the process: what it was told is forgotten.
+bool detached(Collecting& one) {
+  one.graphs |= one.walker->counts.graph_calls != 0;
+  const Detached found =
+      one.graphs ? Detached::Graphs : detach(*one.cupti, one.subscriber, one.version, kDetachMilliseconds);
+  one.after = code_of(found);
+  if (found != Detached::Yes) return false;
+  one.registered = one.zeroed = false;
+  return true;
+}
+
 // `wait_seconds`: for the kernels that run. One that does would be handed over without an end, and never again.
 void end(Collecting& one, int wait_seconds) {
   stop_flusher();
@@ -278,7 +292,8 @@ void end(Collecting& one, int wait_seconds) {
   one.clock.renew(*one.cupti);
   one.cupti->flush_all(0);
   const Result flushed = one.cupti->flush_all(kFlushForced);
-  one.cupti->unsubscribe(one.subscriber);
+  const bool untouched = still_ours && flushed == kSuccess && one.buffers.out() == 0 && wait_seconds > 0;
+  if (!one.detach || !untouched || !detached(one)) one.cupti->unsubscribe(one.subscriber);
   one.subscriber = nullptr;
   one.armed = false;
   conclude(one, waited, still_ours, flushed);
@@ -287,7 +302,7 @@ void end(Collecting& one, int wait_seconds) {
 
 }  // namespace
 
-Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
+Outcome arm(recorder::Api& api, const Wishes& wishes, RegisterElsewhere elsewhere) {
   Collecting& one = session();
   if (one.pid != 0 && one.pid != getpid())
     return refused(State::Forked,
@@ -306,8 +321,10 @@ Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere) {
   if (major != 12 && major != 13)
     return refused(State::UnknownCupti, "its CUPTI has version " + std::to_string(one.version) +
                                             ", known are those of CUDA 12 and 13: install nvidia-cuda-cupti of one");
-  Outcome outcome = start(one, api, graph_nodes, elsewhere);
+  Outcome outcome = start(one, api, wishes.graph_nodes, elsewhere);
   if (!outcome.armed) return outcome;
+  one.detach = wishes.detach && !elsewhere;
+  one.after = "stays";
   one.armed = true;
   one.api = &api;
   if (records(one, Activity::ExternalCorrelation)) enclose_with(*one.cupti, api);
@@ -357,6 +374,7 @@ std::string report() {
   };
   if (one.elsewhere) lines += "gpu.collector=cupti-python\n";
   line("gpu.cupti_version", one.version);
+  lines += std::string("gpu.cupti_after=") + one.after + "\n";
   lines += "gpu.clock=" + std::string(one.clock.is_realtime() ? "realtime" : "fitted") + "\n";
   line("gpu.clock_error_ns", static_cast<uint64_t>(one.clock.error_ns()));
   lines += "gpu.clock_offset_ns=" + std::to_string(one.clock.offset_ns()) + "\n";

@@ -21,9 +21,13 @@ struct Outcome {
 // Gives CUPTI the buffer callbacks of another library, whose records come to `take`.
 using RegisterElsewhere = Result (*)();
 
-// Subscribes and turns the kinds on. `graph_nodes`: every kernel of a CUDA graph, not the graph as one. `elsewhere`: null
-// for buffers of our own.
-Outcome arm(recorder::Api& api, bool graph_nodes, RegisterElsewhere elsewhere = nullptr);
+struct Wishes {
+  bool graph_nodes = true;  // every kernel of a CUDA graph, not the graph as one
+  bool detach = false;      // CUPTI leaves the process at the end, see detach.h
+};
+
+// Subscribes and turns the kinds on. `elsewhere`: null for buffers of our own.
+Outcome arm(recorder::Api& api, const Wishes& wishes, RegisterElsewhere elsewhere = nullptr);
 
 // Whole records of a buffer that is not ours; null: so many were lost. Any thread, any time after an arm.
 void take(const uint8_t* const* records, size_t count);

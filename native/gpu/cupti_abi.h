@@ -74,6 +74,8 @@ struct Functions {
   Result (*push_external)(uint32_t kind, uint64_t id);                        // may be null
   Result (*pop_external)(uint32_t kind, uint64_t* last);                      // may be null
   Result (*callback_name)(uint32_t domain, uint32_t id, const char** name);  // may be null
+  Result (*enable_domain)(uint32_t on, Subscriber, uint32_t domain);         // may be null
+  Result (*finalize)();                                                      // may be null
 };
 
 template <typename T>

@@ -59,7 +59,9 @@ void tell_report() {
 }
 
 void armed(const std::string& order) {
-  const Outcome outcome = arm(recorder::api, order.find("cuda:whole") == std::string::npos);
+  const Wishes wishes{.graph_nodes = order.find("cuda:whole") == std::string::npos,
+                      .detach = order.find("cupti-detach") != std::string::npos};
+  const Outcome outcome = arm(recorder::api, wishes);
   agent::records_at_stop(outcome.armed);
   said().clear();
   tell(outcome.armed ? outcome.notes : outcome.why);

@@ -124,7 +124,7 @@ extern "C" EXPORTED int InitializeInjection(void) {
   return 1;
 }
 
-extern "C" EXPORTED int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int (*elsewhere)(void), char* text,
+extern "C" EXPORTED int profd_gpu_arm_elsewhere(void* api, unsigned wishes, int (*elsewhere)(void), char* text,
                                                 size_t bytes) {
   auto* theirs = static_cast<profd::recorder::Api*>(api);
   profd::cupti::Outcome outcome;
@@ -133,7 +133,9 @@ extern "C" EXPORTED int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int 
   } else {
     // An agent of our own would be a second holder of this process.
     profd::agent::stop("exit");
-    outcome = profd::cupti::arm(*theirs, graph_nodes != 0, elsewhere);
+    outcome = profd::cupti::arm(
+        *theirs, {.graph_nodes = (wishes & PROFD_GPU_GRAPH_NODES) != 0, .detach = (wishes & PROFD_GPU_DETACH) != 0},
+        elsewhere);
   }
   profd::cupti::copy_text(outcome.armed ? outcome.notes : outcome.why, text, bytes);
   return outcome.armed;

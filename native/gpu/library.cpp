@@ -82,6 +82,8 @@ bool resolve_all(void* handle, Functions& to, std::string* why) {
   resolve(handle, "cuptiActivityPopExternalCorrelationId", to.pop_external);
   resolve(handle, "cuptiSetThreadIdType", to.set_thread_id_type);
   resolve(handle, "cuptiGetCallbackName", to.callback_name);
+  resolve(handle, "cuptiEnableDomain", to.enable_domain);
+  resolve(handle, "cuptiFinalize", to.finalize);
   return !missing;
 }
 

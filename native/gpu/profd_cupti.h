@@ -16,7 +16,9 @@ int InitializeInjection(void);
 // is not recorded (may be empty). 0: not armed, `text` says why.
 // `elsewhere`: null; or CUPTI's buffers are another library's, whose callbacks it registers (it returns CUPTI's result), and
 // those give each buffer's whole records to `profd_gpu_take` (null: so many were lost).
-int profd_gpu_arm_elsewhere(void* api, int graph_nodes, int (*elsewhere)(void), char* text, size_t bytes);
+#define PROFD_GPU_GRAPH_NODES 1u  // every kernel of a CUDA graph, not the graph as one
+#define PROFD_GPU_DETACH 2u       // CUPTI leaves the process at the end
+int profd_gpu_arm_elsewhere(void* api, unsigned wishes, int (*elsewhere)(void), char* text, size_t bytes);
 void profd_gpu_take(const uint8_t* const* records, size_t count);
 // Undoes it. Waits for the kernels that run.
 void profd_gpu_stop(void);

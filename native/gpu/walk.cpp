@@ -36,6 +36,11 @@ bool launches_something(const std::string& name) {
   return false;
 }
 
+// Not cudaStreamIsCapturing, which PyTorch asks before each allocation.
+bool concerns_graphs(const std::string& name) {
+  return name.find("Graph") != std::string::npos || name.find("BeginCapture") != std::string::npos;
+}
+
 // "cudaLaunchKernel_v7000" and "cudaMemcpyAsync_ptsz_v7000" as people call them.
 std::string plain(const char* text) {
   std::string name = text;
@@ -158,7 +163,7 @@ void Walker::dropped(uint64_t records) {
 }
 
 void Walker::reset_counts() {
-  for (auto* count : {&counts.records, &counts.events, &counts.device, &counts.launches, &counts.bad_times, &counts.foreign_times,
+  for (auto* count : {&counts.records, &counts.events, &counts.device, &counts.launches, &counts.graph_calls, &counts.bad_times, &counts.foreign_times,
                       &counts.gone_names, &counts.external, &counts.filtered, &counts.unknown, &counts.late,
                       &counts.dropped})
     count->store(0, std::memory_order_relaxed);
@@ -230,6 +235,7 @@ void Walker::call(Buffer& buffer, const uint8_t* from) {
   using at = cupti::call;
   const Call which = call_of(buffer, kDomain, field<uint32_t>(from, at::kId));
   if (which.launches) bump(counts.launches);
+  if (which.graphs) bump(counts.graph_calls);
   if (!which.wanted) {
     bump(counts.filtered);
     return;
@@ -295,6 +301,7 @@ void Walker::append(Buffer& buffer, Kind kind, uint32_t name, uint64_t start, ui
   head.kind = kind;
   if (!recorder::append(api_, buffer.thread, buffer.session, head, &extension, 4 + bytes)) return;  // counted there
   bump(counts.events);
+  if (gpu.graph != 0) bump(counts.graph_calls);
   if (kind >= Kind::Kernel && kind != Kind::Sync && kind != Kind::Overhead)
     bump(counts.device);
 }
@@ -308,6 +315,7 @@ Walker::Call Walker::call_of(const Buffer& buffer, uint32_t domain, uint32_t id)
       told ? plain(told) : (domain == kDomainRuntime ? "CUDA runtime call " : "CUDA driver call ") + std::to_string(id);
   Call call;
   call.launches = launches_something(name);
+  call.graphs = concerns_graphs(name);
   call.wanted = domain == kDomainRuntime ? !one_of_idle(name) : call.launches || !told;
   if (call.wanted) call.name = text(buffer, name);
   if (calls_.size() >= kCallsMax) calls_.clear();

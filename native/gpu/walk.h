@@ -21,6 +21,7 @@ struct Counts {
   std::atomic<uint64_t> events{0};       // of them those that the arena has taken
   std::atomic<uint64_t> device{0};       // of those kernels, copies, sets and graphs
   std::atomic<uint64_t> launches{0};     // API calls that launch something
+  std::atomic<uint64_t> graph_calls{0};  // of CUDA graphs, and work of their nodes
   std::atomic<uint64_t> bad_times{0};    // records without an end, or that end before they start
   std::atomic<uint64_t> foreign_times{0};  // of them those that are no time of this recording
   std::atomic<uint64_t> gone_names{0};   // kernels whose name went with its module
@@ -51,7 +52,7 @@ class Walker {
  private:
   struct Call {
     uint32_t name = 0;  // string id in `session`
-    bool wanted = false, launches = false;
+    bool wanted = false, launches = false, graphs = false;
   };
   struct External {
     uint32_t correlation;

@@ -9,6 +9,7 @@
  *   FAKE_CUPTI_TICKS     "clock": it counts thirds of ns since 1970; "records": its records do, its clock counts ns;
  *                        "stuck": it counts nothing
  *   FAKE_CUPTI_THREAD    1: buffers complete on a thread of its own
+ *   FAKE_CUPTI_FINALIZE  error number of cuptiFinalize
  *   FAKE_CUPTI_HOARD     1: full buffers are kept until the forced flush
  */
 #define _GNU_SOURCE
@@ -39,7 +40,9 @@ static uint8_t *buffer;
 static size_t room, used;
 static size_t dropped;
 static uint32_t correlation;
-static int finalized;
+static int finalized, gone; /* ended by another tool; by its own subscriber */
+static void (*called_back)(void *, uint32_t, uint32_t, const void *);
+static uint32_t domains;
 static uint64_t ahead; /* ns that the system's clock was set by */
 static struct { uint8_t *at; size_t room, used; } hoard[256];
 static uint32_t hoarded;
@@ -93,11 +96,13 @@ int cuptiGetTimestamp(uint64_t *at) {
   return 0;
 }
 int cuptiSubscribe(void **subscriber, void *callback, void *user) {
-  (void)callback; (void)user;
+  (void)user;
   int error = (int)number("FAKE_CUPTI_SUBSCRIBE", 0);
   if (error) return error;
   if (subscribed || getenv("FAKE_CUPTI_HOLDER")) return 39;
   subscribed = 1;
+  called_back = (void (*)(void *, uint32_t, uint32_t, const void *))callback;
+  gone = 0;
   *subscriber = &subscribed;
   return 0;
 }
@@ -108,7 +113,22 @@ int cuptiSubscribe_v2(void **subscriber, void *callback, void *user, struct para
   if (result == 39 && params->old_name) snprintf(params->old_name, params->old_bytes, "CUPTI for %s", holder ? holder : "itself");
   return result;
 }
-int cuptiUnsubscribe(void *subscriber) { (void)subscriber; subscribed = 0; return 0; }
+int cuptiUnsubscribe(void *subscriber) { (void)subscriber; subscribed = 0; domains = 0; return 0; }
+int cuptiEnableDomain(uint32_t on, void *subscriber, uint32_t domain) {
+  (void)subscriber;
+  domains = on ? domains | 1u << domain : domains & ~(1u << domain);
+  return 0;
+}
+int cuptiFinalize(void) {
+  int error = (int)number("FAKE_CUPTI_FINALIZE", 0);
+  if (error) return error;
+  gone = 1;
+  subscribed = 0;
+  domains = 0;
+  requested = NULL;
+  completed = NULL;
+  return 0;
+}
 int cuptiActivityRegisterCallbacks(requested_fn request, completed_fn complete) { requested = request; completed = complete; return 0; }
 int cuptiActivityEnable(uint32_t kind) {
   int error = kind == KERNEL ? (int)number("FAKE_CUPTI_NO_KERNELS", 0) : 0;
@@ -217,6 +237,10 @@ static void kernel_record(const char *name, uint32_t stream, uint64_t start, uin
   memcpy(at + 104, &name, 8);
 }
 
+static void call_back(uint32_t domain, uint32_t id) {
+  for (uint32_t site = 0; site < 2 && domains & 1u << domain; site++) called_back(NULL, domain, id, &site);
+}
+
 uint32_t fake_launch(const char *name, uint32_t stream, uint32_t times) {
   pthread_mutex_lock(&lock);
   for (uint32_t i = 0; i < times; i++) {
@@ -227,6 +251,7 @@ uint32_t fake_launch(const char *name, uint32_t stream, uint32_t times) {
   }
   uint32_t last = correlation;
   pthread_mutex_unlock(&lock);
+  call_back(2, 211);
   return last;
 }
 /* A graph: its nodes share the correlation id of the call that launched it. */
@@ -331,7 +356,7 @@ void fake_sync(uint32_t type) {
   pthread_mutex_unlock(&lock);
 }
 void fake_full(void) { pthread_mutex_lock(&lock); hand_over(); pthread_mutex_unlock(&lock); }
-int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : what == 3 ? (int)externals : enabled[what - 100]; }
+int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : what == 3 ? (int)externals : what == 4 ? gone : what == 5 ? (int)domains : enabled[what - 100]; }
 
 /* --- for bench/: what the least work on the same buffer costs --- */
 

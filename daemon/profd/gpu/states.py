@@ -61,6 +61,7 @@ _NUMBERS: Final = frozenset(
     )
 )
 _DIGITS_MAX: Final = 19
+_AFTER: Final = frozenset(("stays", "gone", "no_call", "refused", "graphs", "unknown"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ def report_from_untrusted(fields: Mapping[str, str]) -> GpuReport:
         facts["clock"] = found["clock"]
     if found.get("collector") == "cupti-python":
         facts["collector"] = "cupti-python"
+    if found.get("cupti_after") in _AFTER:
+        facts["cupti_after"] = found["cupti_after"]
     code = found.get("state", "")
     state = GpuState(code) if code in GpuState.__members__.values() else GpuState.FAILED
     return GpuReport(state, found.get("holder", "")[:GPU_HOLDER_CHARS_MAX], {"state": state.value, **facts})

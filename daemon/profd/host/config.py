@@ -49,6 +49,7 @@ class GpuSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     collector: str = "native"  # of CUPTI's records, or "cupti-python": through that package, slow and able to deadlock
     cuda_graphs: str = "nodes"  # of a CUDA graph each node is recorded, or "whole": the graph as one
+    detach: bool = False  # CUPTI leaves a process at the end of its recording; kills jobs that replay CUDA graphs
     pm_sampling_us: int = 0  # between samples of hardware counters, which hold the GPU's clocks; 0: none
     process_metrics: bool = False  # memory of each process on a GPU at the metrics' address, by pid
 
@@ -118,6 +119,7 @@ class Config:
     arena_bytes: int
     gpu_collector: str
     cuda_graphs: str
+    gpu_detach: bool
     pm_sampling_us: int
     gpu_process_metrics: bool
     build_observers: bool
@@ -162,6 +164,7 @@ FIELDS: Final = {
     "sdk.arena_bytes": "arena_bytes",
     "gpu.collector": "gpu_collector",
     "gpu.cuda_graphs": "cuda_graphs",
+    "gpu.detach": "gpu_detach",
     "gpu.pm_sampling_us": "pm_sampling_us",
     "gpu.process_metrics": "gpu_process_metrics",
     "torch.build": "build_observers",
@@ -284,6 +287,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         arena_bytes=_size(settings.sdk.arena_bytes, "sdk.arena_bytes"),
         gpu_collector=settings.gpu.collector,
         cuda_graphs=settings.gpu.cuda_graphs,
+        gpu_detach=settings.gpu.detach,
         pm_sampling_us=settings.gpu.pm_sampling_us,
         gpu_process_metrics=settings.gpu.process_metrics,
         build_observers=_build(settings.torch.build),

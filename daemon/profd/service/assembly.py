@@ -417,7 +417,7 @@ class Daemon:
             **dict.fromkeys(
                 ("log_level", "log_format"), lambda config: logs.setup(config.log_level, config.log_format)
             ),
-            **dict.fromkeys(("sdk.arena_bytes", "gpu.collector", "gpu.cuda_graphs"), self._use_recording),
+            **dict.fromkeys(("sdk.arena_bytes", "gpu.collector", "gpu.cuda_graphs", "gpu.detach"), self._use_recording),
             "gpu.process_metrics": lambda config: setattr(
                 self._gpu_gauges, "tells_processes", config.gpu_process_metrics
             ),
@@ -536,7 +536,7 @@ def _store_limits(config: Config) -> StoreLimits:
 
 
 def _collecting(config: Config) -> Collecting:
-    return Collecting(config.cuda_graphs == "whole", config.gpu_collector == "cupti-python")
+    return Collecting(config.cuda_graphs == "whole", config.gpu_collector == "cupti-python", config.gpu_detach)
 
 
 def _closed(source: Source) -> Callable[[], Awaitable[None]]:

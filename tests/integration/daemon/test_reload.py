@@ -48,6 +48,7 @@ arena_bytes = "32MiB"
 [gpu]
 collector = "cupti-python"
 cuda_graphs = "whole"
+detach = true
 process_metrics = true
 pm_sampling_us = 500
 [torch]

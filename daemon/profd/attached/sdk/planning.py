@@ -91,10 +91,12 @@ class Collecting:
 
     whole_graphs: bool = False  # a CUDA graph as one, not its nodes
     cupti_python: bool = False  # through that package, which can deadlock
+    detach: bool = False  # CUPTI leaves the process at the end
 
     def word(self) -> str:
         """In the agent protocol's words."""
-        asked = [word for word, on in (("whole", self.whole_graphs), ("cupti-python", self.cupti_python)) if on]
+        words = {"whole": self.whole_graphs, "cupti-python": self.cupti_python, "cupti-detach": self.detach}
+        asked = [word for word, on in words.items() if on]
         return f"cuda:{'+'.join(asked)}" if asked else "cuda"
 
 

@@ -45,6 +45,14 @@ CUPTI_PYTHON_RISK: Final = (
     "CUDA is recorded through cupti-python (gpu.collector): slow, and where a thread has the GIL and calls CUDA the "
     "job can stand still for good"
 )
+CUPTI_STAYS: Final = (
+    "CUPTI stays in the process after its recording: its CUDA calls take longer until it ends (a step that is bound by "
+    "launches up to 1.5 times as long, docs/gpu.md)"
+)
+CUPTI_DETACHES: Final = (
+    "CUPTI is taken out of the process at the end (gpu.detach): a program dies of it that replays CUDA graphs which this "
+    "capture does not see"
+)
 _STEPS_SECONDS: Final = 1.0  # for an agent's answer, whose thread needs no GIL
 _HISTORY: Final = 1024
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
@@ -185,6 +193,9 @@ class SdkSource(Source):
             found = replace(found, risks=(*found.risks, arena.risk))
         if self._parts.collecting.cupti_python and {"ranges", "cuda"} <= agent.hello.can:
             found = replace(found, risks=(*found.risks, CUPTI_PYTHON_RISK))
+        if process.cuda and "cuda" in agent.hello.can:
+            after = CUPTI_DETACHES if self._parts.collecting.detach else CUPTI_STAYS
+            found = replace(found, risks=(*found.risks, after))
         return self._with_samples(found, process, options, hello)
 
     async def steps(self, process: Process) -> ProgramSteps | None:

@@ -161,6 +161,48 @@ def test_graphs_as_one_or_node_by_node(cupti: Path) -> None:
     assert collected(cupti, work)["report"]["gpu.state"] == "ok"
 
 
+# A thread of the program calls CUDA while the recording ends.
+CALLING = """
+import threading
+gpu.stop(); assert gpu.start(detach=True) == ''
+calls = threading.Event()
+def call():
+    while not calls.wait(0.001):
+        fake.fake_launch(b'k', 7, 1)
+caller = threading.Thread(target=call)
+caller.start()
+told["gone"] = gpu.stop()["gpu.cupti_after"], fake.fake_state(4), fake.fake_state(0), fake.fake_state(5)
+calls.set()
+caller.join()
+"""
+
+
+def test_cupti_leaves_the_process_where_that_is_asked_for(cupti: Path) -> None:
+    again = "assert gpu.start() == ''; fake.fake_launch(b'again', 7, 3)"
+    told = collected(cupti, CALLING + again)
+    assert told["gone"] == ["gone", 1, 0, 0]
+    assert (told["report"]["gpu.state"], told["report"]["gpu.cupti_after"]) == ("ok", "stays")
+    assert len([event for event in events(told, "KERNEL") if event["name"] == "again"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("work", "after", "variables"),
+    [
+        ("", "stays", {}),
+        (CALLING, "refused", {"FAKE_CUPTI_FINALIZE": 1}),
+        (CALLING, "unknown", {"FAKE_CUPTI_VERSION": 22}),  # CUDA 12.5
+        (CALLING.replace("caller.start()", "caller.start(); fake.fake_graph(b'g', 7, 2)"), "graphs", {}),
+        (CALLING.replace("caller.start()", "").replace("caller.join()", ""), "no_call", {}),
+    ],
+    ids=["not-asked", "refused", "old", "graphs", "no-call"],
+)
+def test_cupti_stays(cupti: Path, work: str, after: str, variables: dict[str, Any]) -> None:
+    told = collected(cupti, work, **{name: str(value) for name, value in variables.items()})
+    found = told["gone"] if work else [told["report"]["gpu.cupti_after"], 0, 0, 0]
+    assert found == [after, 0, 0, 0]
+    assert told["report"]["gpu.state"] == "ok"
+
+
 def test_many_arms(cupti: Path) -> None:
     again = "fake.fake_launch(b'k', 7, 1); gpu.stop(); assert gpu.start() == ''"
     told = collected(cupti, f"for _ in range(30):\n    {again}\nfake.fake_launch(b'k', 7, 2)")

@@ -158,6 +158,8 @@ def test_the_collector_is_told_what_to_make_of_cuda_graphs() -> None:
     assert "cuda:whole" in planning.words(Options(), {"ranges", "cuda"}, cuda=True, collecting=whole)
     both = planning.Collecting(whole_graphs=True, cupti_python=True)
     assert planning.words(Options(), {"cuda"}, collecting=both) == ("cuda:whole+cupti-python",)
+    gone = planning.Collecting(detach=True)
+    assert planning.words(Options(), {"cuda"}, collecting=gone) == ("cuda:cupti-detach",)
     theirs = planning.Collecting(cupti_python=True)
     assert planning.words(Options(), {"cuda"}, collecting=theirs) == ("cuda:cupti-python",)
     assert "cuda" in planning.words(Options(), {"ranges", "cuda"}, cuda=True)
