@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from profd.answers.hangs.look import Place
-from profd.sources.pyspy.stack import Frame, ThreadStack
+from profd.model.frame import Frame
+from profd.sources.pyspy.stack import ThreadStack
 
 # Not the program's own: packages, Python's library, frames that are in no file.
 _OF_OTHERS: Final = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<frozen ")
 _COLLECTIVES: Final = re.compile(r"/torch/distributed/")
 
 
-def own_line(threads: Sequence[ThreadStack]) -> Place | None:
+def own_line(threads: Sequence[ThreadStack]) -> Frame | None:
     """The line of its own that the main thread is at; of the library where it has none of its own."""
     frames = threads[0].frames if threads else ()
-    return _first_own(frames) or (_place(frames[0]) if frames else None)
+    return _first_own(frames) or (frames[0] if frames else None)
 
 
-def collective_line(threads: Sequence[ThreadStack]) -> Place | None:
+def collective_line(threads: Sequence[ThreadStack]) -> Frame | None:
     """The line that called a collective which has not returned."""
     for thread in threads:
         inside = [number for number, frame in enumerate(thread.frames) if _COLLECTIVES.search(frame.file)]
@@ -35,9 +35,5 @@ def hangs_with_gil(threads: Iterable[ThreadStack]) -> bool:
     return any(thread.owns_gil and not thread.active for thread in threads)
 
 
-def _first_own(frames: Sequence[Frame]) -> Place | None:
-    return next((_place(frame) for frame in frames if not _OF_OTHERS.search(frame.file)), None)
-
-
-def _place(frame: Frame) -> Place:
-    return Place(frame.function, frame.file, frame.line)
+def _first_own(frames: Sequence[Frame]) -> Frame | None:
+    return next((frame for frame in frames if not _OF_OTHERS.search(frame.file)), None)

@@ -8,6 +8,7 @@ from typing import Final
 
 from profd.fairness.shares import Refused
 from profd.limits import RATES_USERS_MAX, RECORDED_SECONDS_PER_HOUR
+from profd.model.newest import Newest
 from profd.trust.caller import Caller
 
 _PER_SECOND: Final = RECORDED_SECONDS_PER_HOUR / 3600
@@ -22,17 +23,15 @@ class RecordedSeconds:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._used: dict[int, tuple[float, float]] = {}  # uid -> seconds at a time; the longest untouched first
+        # uid -> seconds at a time; the longest untouched first
+        self._used = Newest[int, tuple[float, float]](RATES_USERS_MAX)
 
     def add(self, uid: int, seconds: float) -> None:
         """One process was recorded for so long."""
         if seconds <= 0:
             return
         used = self._used_by(uid) + seconds
-        self._used.pop(uid, None)
         self._used[uid] = (used, self._clock())
-        while len(self._used) > RATES_USERS_MAX:
-            del self._used[next(iter(self._used))]
 
     def check(self, caller: Caller, running: float) -> None:
         """Before one more capture, with what those that run will have recorded at most. Raises Refused."""

@@ -40,6 +40,16 @@ class Findings:
     truncated: str = ""  # a sentence when the input ends early; what was readable has been yielded
     clock_error_ns: int | None = None  # times are this close to the host's clock; None: the input does not say
 
+    def lose(self, reason: str, count: int = 1) -> None:
+        """Count a loss."""
+        if count:
+            self.lost[reason] = self.lost.get(reason, 0) + count
+
+    def count(self, anomaly: str, number: int = 1) -> None:
+        """Count an anomaly that lost nothing."""
+        if number:
+            self.counted[anomaly] = self.counted.get(anomaly, 0) + number
+
 
 class Decoder(ABC):
     """Reads one input from front to back, with bounded memory.

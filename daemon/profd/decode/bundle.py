@@ -96,9 +96,7 @@ class BundleDecoder(Decoder):
         early = (end != NO_END) & (end < start)
         if bool(early.any()):
             columns["end"] = np.where(early, start, end)
-            self.findings.counted["end_before_start"] = self.findings.counted.get("end_before_start", 0) + int(
-                early.sum()
-            )
+            self.findings.count("end_before_start", int(early.sum()))
         if int(table.column("kind").max(initial=0)) > max(Kind):
             raise _wrong("an event is of an unknown kind")
         if int(table.column("device_type").max(initial=0)) > max(DeviceType):

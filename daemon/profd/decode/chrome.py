@@ -197,7 +197,7 @@ class ChromeDecoder(Decoder):
         findings.counted = scanner.counted
         self._metadata.resolve()
         for name, count in self._metadata.counted.items():
-            findings.counted[name] = findings.counted.get(name, 0) + count
+            findings.count(name, count)
         why = problem or scanner.fault
         if not why:
             findings.warnings += _warnings(findings.counted)

@@ -155,7 +155,7 @@ class ChunkDecoder(Decoder):
         if len(self._streams) > limits.TRACKS_MAX:
             raise Exhausted(f"The recording has more than {limits.TRACKS_MAX} streams. Capture fewer threads.")
         if header.sequence in stream.sequences:
-            self._count("duplicate_chunks")
+            self.findings.count("duplicate_chunks")
             return
         stream.sequences.add(header.sequence)
         start = self._time(header)
@@ -182,7 +182,7 @@ class ChunkDecoder(Decoder):
         step = offset - self._offset
         allowed = _STEP_NS + header.error_ns
         if all(abs(step - known) > allowed for known in (0, *self._steps)):
-            self._count("clock_steps")
+            self.findings.count("clock_steps")
             if len(self._steps) < _STEPS_SAID:
                 self._steps.append(step)
         return header.base_ns + self._offset
@@ -229,7 +229,7 @@ class ChunkDecoder(Decoder):
         try:
             return signature(blob)
         except Malformed:
-            self._count("bad_inputs")
+            self.findings.count("bad_inputs")
             return "{}"
 
     def _take_tracks(self, taken: dict[str, Any]) -> None:
@@ -266,9 +266,6 @@ class ChunkDecoder(Decoder):
     def _lose(self, reason: str, count: int) -> None:
         self._chunks.damage.lose(reason, max(1, count))
 
-    def _count(self, anomaly: str, count: int = 1) -> None:
-        self.findings.counted[anomaly] = self.findings.counted.get(anomaly, 0) + count
-
     def _take_damage(self) -> None:
         self.findings.lost |= self._chunks.damage.lost
         self.findings.truncated = self._chunks.damage.truncated
@@ -280,13 +277,10 @@ class ChunkDecoder(Decoder):
             self._lose("missing_chunks", missing)
         self._take_damage()
         for anomaly, count in self._reader.counted.items():
-            self._count(anomaly, count)
-        if self._frames.forgotten:
-            self._count("too_many_open", self._frames.forgotten)
-        if self._reader.unmatched_ends:
-            self._count("unmatched_end", self._reader.unmatched_ends)
-        if self._arguments.bad:
-            self._count("bad_arguments", self._arguments.bad)
+            self.findings.count(anomaly, count)
+        self.findings.count("too_many_open", self._frames.forgotten)
+        self.findings.count("unmatched_end", self._reader.unmatched_ends)
+        self.findings.count("bad_arguments", self._arguments.bad)
         self.findings.warnings += [
             f"the wall clock was stepped by {step / 1e9:+.3f} s while this was recorded; its times go on as before"
             for step in self._steps

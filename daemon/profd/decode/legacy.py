@@ -114,24 +114,17 @@ class LegacyDecoder(Decoder):
         text = records.read(self._file)
         if text.problem:
             self.findings.truncated = f"{text.problem}; {len(text.records)} records before it are kept"
-            self._lose("truncated")
+            self.findings.lose("truncated")
         self.findings.top_level = records.plain(text.members)
-        self._lose("malformed", sum(not isinstance(record, dict) for record in text.records))
+        self.findings.lose("malformed", sum(not isinstance(record, dict) for record in text.records))
         for record in self._in_time_order(text.records, base_ns_of(text.members.get("baseTimeNanoseconds"))):
             self._take(record)
-        self._lose("unmatched_begin", self._still_open())
+        self.findings.lose("unmatched_begin", self._still_open())
         if not self._rows.rows:
             return
         batch = self._rows.batch()
         self.findings.counted |= self._rows.counted
         yield batch
-
-    def _lose(self, reason: str, count: int = 1) -> None:
-        if count:
-            self.findings.lost[reason] = self.findings.lost.get(reason, 0) + count
-
-    def _count(self, anomaly: str) -> None:
-        self.findings.counted[anomaly] = self.findings.counted.get(anomaly, 0) + 1
 
     def _in_time_order(self, given: list[Any], base_ns: int) -> list[_Record]:
         placed: list[tuple[int, int, int, int, _Record]] = []
@@ -141,17 +134,17 @@ class LegacyDecoder(Decoder):
                 self._name_track(raw, args)
                 continue
             if phase not in _PHASES:
-                self._lose("unknown_phase")
+                self.findings.lose("unknown_phase")
                 continue
             time = records.nanoseconds(raw.get("ts"), base_ns)
             if time is None:
-                self._lose("bad_time")
+                self.findings.lose("bad_time")
                 continue
             record = self._record(raw, args, time)
             if phase == "X":
                 lasting = records.nanoseconds(raw.get("dur", 0), 0)
                 if lasting is None:
-                    self._lose("bad_time")
+                    self.findings.lose("bad_time")
                     continue
                 # Nothing else has this handle.
                 record.phase, record.handle = "B", ("X", place)
@@ -217,7 +210,7 @@ class LegacyDecoder(Decoder):
             and not utility
         )
         if utility or wrapped:
-            self._count("utility_op" if utility else "duplicate_wrapper")
+            self.findings.count("utility_op" if utility else "duplicate_wrapper")
         else:
             thread.before = record
         opened = _Open(record, thread, thread.cpu, thread.device, utility or wrapped)
@@ -227,13 +220,13 @@ class LegacyDecoder(Decoder):
                 self._without_handle.setdefault(key, []).append(opened)
         else:
             before_it = self._by_handle.get(record.key)
-            self._lose("unmatched_begin", int(before_it is not None and not before_it.dropped))
+            self.findings.lose("unmatched_begin", int(before_it is not None and not before_it.dropped))
             self._by_handle[record.key] = opened
 
     def _end(self, record: _Record) -> None:
         opened = self._by_handle.pop(record.key, None) if record.handle is not None else self._innermost(record)
         if opened is None:
-            self._lose("unmatched_end")
+            self.findings.lose("unmatched_end")
             return
         if opened.dropped:
             return
@@ -242,7 +235,7 @@ class LegacyDecoder(Decoder):
         memory = {"cpu_memory_usage": thread.cpu - opened.cpu, "cuda_memory_usage": thread.device - opened.device}
         args = begin.args | {key: value for key, value in memory.items() if value}
         if record.time < begin.time:
-            self._count("end_before_start")
+            self.findings.count("end_before_start")
         remote = begin.args.get("is_remote") is True or record.args.get("is_remote") is True
         self._rows.add(
             Row(

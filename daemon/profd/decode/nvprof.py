@@ -66,7 +66,7 @@ class NvprofDecoder(Decoder):
             self._check(database)
             if database.cut_off:
                 self.findings.truncated = "the database is cut off; the rows that are there are kept"
-                self._lose("truncated")
+                self.findings.lose("truncated")
             self._read_strings(database)
             parts = [self._markers(database), self._overheads(database)]
             parts += [self._activity(database, activity) for activity in nv.ACTIVITIES]
@@ -104,24 +104,16 @@ class NvprofDecoder(Decoder):
 
     def _damaged(self, table: str, why: str) -> None:
         """An unknown number of rows is lost, which counts as one."""
-        self._lose("unreadable_table")
+        self.findings.lose("unreadable_table")
         self.findings.warnings.append(f"Table {table} could not be read to its end: {why}.")
         if not self.findings.truncated:
             self.findings.truncated = f"table {table} could not be read to its end; the rows before are kept"
-
-    def _lose(self, reason: str, count: int = 1) -> None:
-        if count:
-            self.findings.lost[reason] = self.findings.lost.get(reason, 0) + count
-
-    def _count(self, anomaly: str, count: int = 1) -> None:
-        if count:
-            self.findings.counted[anomaly] = self.findings.counted.get(anomaly, 0) + count
 
     def _read_strings(self, database: SqliteFile) -> None:
         for _, rows in self._rows(database, nv.STRINGS, ("_id_", "value")):
             for number, value in rows:
                 if type(number) is not int or not isinstance(value, bytes) or len(value) > limits.STRING_BYTES_MAX:
-                    self._count("bad_string")
+                    self.findings.count("bad_string")
                     continue
                 self._strings[number] = value.decode("utf-8", "replace")
                 self._spend(len(value))
@@ -136,7 +128,7 @@ class NvprofDecoder(Decoder):
     def _string(self, number: int) -> str:
         value = self._strings.get(number)
         if value is None:
-            self._count("missing_string")
+            self.findings.count("missing_string")
             return f"string {number}"
         return value
 
@@ -158,7 +150,7 @@ class NvprofDecoder(Decoder):
             for row in rows:
                 time, number, name = row[:3]
                 if not (type(time) is int and type(number) is int and type(name) is int and time > 0):
-                    self._lose("bad_row")
+                    self.findings.lose("bad_row")
                     continue
                 if name == 0:
                     self._end_range(open_ranges, number, time, found)
@@ -170,7 +162,7 @@ class NvprofDecoder(Decoder):
                 else:
                     self._start_range(open_ranges, number, (time, code, thread), found)
             yield from self._marker_batch(found)
-        self._count("without_end", len(open_ranges))
+        self.findings.count("without_end", len(open_ranges))
         rest = [(start, NO_END, code, thread, int(Kind.CPU_OP)) for start, code, thread in open_ranges.values()]
         yield from self._marker_batch(rest)
 
@@ -179,10 +171,10 @@ class NvprofDecoder(Decoder):
     ) -> None:
         before = open_ranges.pop(number, None)
         if before is not None:  # the reference fails on a number that comes twice
-            self._count("duplicate_marker")
+            self.findings.count("duplicate_marker")
             found.append((before[0], NO_END, *before[1:], Kind.CPU_OP))
         if len(open_ranges) >= limits.OPEN_EVENTS_MAX:
-            self._count("too_many_open")
+            self.findings.count("too_many_open")
             found.append((begun[0], NO_END, *begun[1:], Kind.CPU_OP))
         else:
             open_ranges[number] = begun
@@ -190,10 +182,10 @@ class NvprofDecoder(Decoder):
     def _end_range(self, open_ranges: dict[int, Any], number: int, time: int, found: list[Any]) -> None:
         begun = open_ranges.pop(number, None)
         if begun is None:
-            self._lose("unmatched_end")
+            self.findings.lose("unmatched_end")
             return
         start, code, thread = begun
-        self._count("end_before_start", int(time < start))
+        self.findings.count("end_before_start", int(time < start))
         found.append((start, max(start, time), code, thread, Kind.CPU_OP))
 
     def _marked(self, row: tuple[Any, ...], at: dict[str, int]) -> int:
@@ -202,7 +194,7 @@ class NvprofDecoder(Decoder):
         ids = nv.object_ids(row[place]) if place is not None else None
         kind = row[at["objectKind"]] if "objectKind" in at else nv.OBJECT_THREAD
         if ids is None or kind not in (nv.OBJECT_PROCESS, nv.OBJECT_THREAD):
-            self._count("marker_without_thread")
+            self.findings.count("marker_without_thread")
             return self._places.thread(0, 0)
         return self._places.thread(ids[0], ids[1] if kind == nv.OBJECT_THREAD else 0)
 
@@ -223,7 +215,7 @@ class NvprofDecoder(Decoder):
         for columns, rows in self._rows(database, activity.table, activity.needed, ("objectKind", "objectId")):
             at = {name: place for place, name in enumerate(columns)}
             whole = [row for row in rows if all(type(value) is int for value in row[: len(activity.needed)])]
-            self._lose("bad_row", len(rows) - len(whole))
+            self.findings.lose("bad_row", len(rows) - len(whole))
             found = self._timed(
                 nv.to_columns(
                     [(*row[:3], self._marked(row, at)) for row in whole], (*activity.needed, "thread"), activity.needed
@@ -236,7 +228,7 @@ class NvprofDecoder(Decoder):
     def _activity(self, database: SqliteFile, activity: nv.Activity) -> Iterator[Batch]:
         for columns, rows in self._rows(database, activity.table, activity.needed, activity.wanted):
             found = nv.to_columns(rows, columns, activity.needed)
-            self._lose("bad_row", found.lost)
+            self.findings.lose("bad_row", found.lost)
             found = self._timed(found)
             if not found.count:
                 continue
@@ -245,7 +237,7 @@ class NvprofDecoder(Decoder):
             else:
                 thread = self._places.threads(found.of("processId"), found.of("threadId"))
             bad = thread == NO_ROW
-            self._lose("bad_id", int(bad.sum()))
+            self.findings.lose("bad_id", int(bad.sum()))
             if bad.any():
                 found, thread = found.keep(~bad), thread[~bad]
             if found.count:
@@ -254,7 +246,7 @@ class NvprofDecoder(Decoder):
     def _timed(self, found: nv.Columns) -> nv.Columns:
         """Without the rows that CUPTI has no time for: it writes 0."""
         bad = found.of("start") <= 0
-        self._lose("bad_time", int(bad.sum()))
+        self.findings.lose("bad_time", int(bad.sum()))
         return found.keep(~bad) if bad.any() else found
 
     def _names(self, activity: nv.Activity, found: nv.Columns) -> Array:
@@ -287,8 +279,8 @@ class NvprofDecoder(Decoder):
         start, end = found.of("start"), found.of("end")
         known = end > 0
         early = known & (end < start)
-        self._count("end_before_start", int(early.sum()))
-        self._count("without_end", int((~known).sum()))
+        self.findings.count("end_before_start", int(early.sum()))
+        self.findings.count("without_end", int((~known).sum()))
         end = np.where(known, np.maximum(start, end), NO_END)
         category = self.dictionaries["cat"].code(activity.category)
         batch = self._batch(start, end, names, activity.kind, category, activity.device_type, thread, args)

@@ -165,13 +165,7 @@ class SampleDecoder(Decoder):
 
     def _truncated(self, what: str, reason: str) -> None:
         self.findings.truncated = f"{what}; the samples before it are kept"
-        self._lose(reason)
-
-    def _lose(self, reason: str) -> None:
-        self.findings.lost[reason] = self.findings.lost.get(reason, 0) + 1
-
-    def _count(self, anomaly: str) -> None:
-        self.findings.counted[anomaly] = self.findings.counted.get(anomaly, 0) + 1
+        self.findings.lose(reason)
 
     def _decoded(self, text: bytes) -> Iterator[_Record]:
         """The records of a run; one that is malformed costs only itself."""
@@ -186,14 +180,14 @@ class SampleDecoder(Decoder):
             try:
                 yield from self._records.decode(b"[" + whole + b"]")
             except _MALFORMED:
-                self._lose("malformed")
+                self.findings.lose("malformed")
 
     def _take(self, record: _Record) -> None:
         if not 0 <= record.ts <= _TIME_US_MAX:
-            self._lose("bad_time")
+            self.findings.lose("bad_time")
             return
         if not (0 <= record.pid <= _ID_MAX and 0 <= record.tid <= _ID_MAX):
-            self._lose("bad_id")
+            self.findings.lose("bad_id")
             return
         if self._same_us is not None and record.ts > self._same_us:
             return  # what is open then was seen until then
@@ -208,7 +202,7 @@ class SampleDecoder(Decoder):
         elif record.ph == "E":
             self._end(thread, record, time)
         else:
-            self._lose("unknown_phase")
+            self.findings.lose("unknown_phase")
 
     def _thread(self, record: _Record) -> _Thread:
         key = (record.pid, record.tid)
@@ -229,7 +223,7 @@ class SampleDecoder(Decoder):
 
     def _begin(self, thread: _Thread, record: _Record, time: int) -> None:
         if len(thread.stack) >= STACK_DEPTH_MAX:
-            self._lose("too_deep")
+            self.findings.lose("too_deep")
             return
         text = (record.name, record.args.filename, record.args.line)
         named = _THREAD.match(record.name) if not record.args.filename and not thread.stack else None
@@ -275,7 +269,7 @@ class SampleDecoder(Decoder):
 
     def _end(self, thread: _Thread, record: _Record, time: int) -> None:
         if not thread.stack or thread.stack[-1].text[:2] != (record.name, record.args.filename):
-            self._count("unmatched_end")
+            self.findings.count("unmatched_end")
             return
         thread.closing.append(thread.stack.pop())
         thread.closed = time
@@ -290,7 +284,7 @@ class SampleDecoder(Decoder):
             # py-spy leaves the frames of a thread that has ended open until the recording ends.
             last = max(frame.start, min(end, ended)) if ended is not None else end
             if last < frame.start:
-                self._count("end_before_start")
+                self.findings.count("end_before_start")
             self._rows.append((frame.code, frame.start, last, frame.track, thread.process, frame.depth))
         thread.closing.clear()
 

@@ -24,7 +24,7 @@ from profd.decode.xspace_cost import check, check_cost
 from profd.decode.xspace_plane import NAME, Plane
 from profd.decode.xspace_stats import Arguments, PlaneStats
 from profd.decode.xspace_tracks import PlaneTrack
-from profd.decode.xspace_wire import Span, Wire, count, lose
+from profd.decode.xspace_wire import Span, Wire
 from profd.errors import BadTrace, Exhausted
 from profd.events import NO_END, ArgColumn, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import Array
@@ -181,7 +181,7 @@ class XSpaceDecoder(Decoder):
             identity = f"{wanted}#{number}"
         self._namesakes[str(wanted)] = number
         if number > 1:
-            count(self.findings, "duplicate_plane")
+            self.findings.count("duplicate_plane")
         self._identities[str(identity)] = len(self.tracks.processes)
         self.tracks.processes.append({"id": identity, "name": plane.name, "session": session, "xspace": {}})
         return PlaneTrack(self.tracks, len(self.tracks.processes) - 1, plane)
@@ -245,8 +245,8 @@ class XSpaceDecoder(Decoder):
 
     def _count(self, found: dict[str, Any]) -> None:
         for reason, number in found["lost"].items():
-            lose(self.findings, reason, number)
-        count(self.findings, "end_before_start", found["end_before_start"])
+            self.findings.lose(reason, number)
+        self.findings.count("end_before_start", found["end_before_start"])
 
     def _name(
         self,
@@ -262,7 +262,7 @@ class XSpaceDecoder(Decoder):
         known = np.array([number in plane.events for number in numbers], dtype=np.bool_)
         pairs = [plane.events.get(number, (f"#{number}", "")) for number in numbers]
         if not known.all():
-            count(self.findings, "missing_metadata", int(np.count_nonzero(~known[place])))
+            self.findings.count("missing_metadata", int(np.count_nonzero(~known[place])))
         codes = np.array(self._names.codes([name for name, _ in pairs]), dtype=np.int32)
         kind = [line.kind if line.kind is not None else kinds.event_kind(name, line.place) for name, _ in pairs]
         unclear = ~known | np.array([number in plane.kept_ids for number in numbers], dtype=np.bool_)

@@ -23,7 +23,7 @@ from typing import Any, Final
 from profproto.xspace import xplane_pb2
 
 from profd import limits
-from profd.decode.xspace_wire import Span, Wire, lose, parsed
+from profd.decode.xspace_wire import Span, Wire, parsed
 
 ID, NAME, LINES, EVENT_METADATA, STAT_METADATA, STATS = range(1, 7)
 STAT_TYPES: Final = {2: "double", 3: "uint64", 4: "int64", 5: "str", 6: "bytes", 7: "ref"}
@@ -81,7 +81,7 @@ class Plane:
             return
         size = value.ByteSize()
         if size > self.metadata_room:
-            lose(self.wire.findings, "metadata_too_large")
+            self.wire.findings.lose("metadata_too_large")
             return
         self.metadata_room -= size
         self._metadata[entry.key] = value
@@ -116,7 +116,7 @@ class Plane:
         for message in messages:
             which = message.WhichOneof("value")
             if which is None:
-                lose(self.wire.findings, "stat_without_value")
+                self.wire.findings.lose("stat_without_value")
                 continue
             kind, value = _VALUES[which], getattr(message, which)
             if kind == "ref":

@@ -18,7 +18,7 @@ import numpy as np
 from profd import limits
 from profd.decode.batch import Findings
 from profd.decode.xspace_plane import STAT_TYPES, Plane
-from profd.decode.xspace_wire import decoded, lose
+from profd.decode.xspace_wire import decoded
 from profd.errors import Exhausted
 from profd.events import ArgColumn, Dictionary
 from profd.events.table import Array
@@ -94,7 +94,7 @@ class Arguments:
         if (key, kind) in self._dictionaries:
             return True
         if len(self._dictionaries) >= limits.ARG_KEYS_MAX:
-            lose(self._findings, "too_many_stat_names")
+            self._findings.lose("too_many_stat_names")
             return False
         self._dictionaries[key, kind] = Dictionary()
         return True
@@ -212,7 +212,7 @@ class PlaneStats:
             group = group.part(~first, repeats=True)
             if not len(group.rows):
                 return
-        lose(self._findings, "repeated_stat", len(group.rows))
+        self._findings.lose("repeated_stat", len(group.rows))
 
 
 def _first_of_each(rows: Array) -> Array:

@@ -72,7 +72,7 @@ class Wire:
             self.array, span.first, span.last, wanted, limits.XSPACE_FIELDS_MAX
         )
         if full:
-            lose(self.findings, "too_many_fields")
+            self.findings.lose("too_many_fields")
         if fault >= 0:
             self._fault(fault)
         columns = (number.tolist(), kind.tolist(), value.tolist(), length.tolist())
@@ -87,7 +87,7 @@ class Wire:
             self.findings.truncated = (
                 f"the XSpace is cut off or damaged at byte {byte} of {self.size}; what could be read is kept"
             )
-            lose(self.findings, "truncated")
+            self.findings.lose("truncated")
 
     def bytes(self, span: Span) -> bytes:
         """The content of a field."""
@@ -103,22 +103,10 @@ def decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-def lose(findings: Findings, reason: str, count: int = 1) -> None:
-    """Count a loss."""
-    if count:
-        findings.lost[reason] = findings.lost.get(reason, 0) + count
-
-
-def count(findings: Findings, anomaly: str, number: int = 1) -> None:
-    """Count an anomaly that lost nothing."""
-    if number:
-        findings.counted[anomaly] = findings.counted.get(anomaly, 0) + number
-
-
 def parsed(message: Any, wire: Wire, span: Span) -> Any:
     """A small message of protobuf's own parser; None, counted, if it is none."""
     try:
         return message.FromString(wire.bytes(span))
     except DecodeError:
-        lose(wire.findings, "malformed_metadata")
+        wire.findings.lose("malformed_metadata")
         return None

@@ -25,7 +25,7 @@ from profd.export.rows import tables
 from profd.query.captured import Captured
 from profd.query.part import numbers_of
 from profd.segments.bundle import BLOCK_BYTES, DERIVED, MANIFEST, VERSION, VERSION_FILE
-from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_struct
+from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_json
 from profd.segments.reader import TraceReader, Window
 from profd.segments.segment import reading
 from profd.segments.writer import TraceWriter
@@ -73,7 +73,7 @@ class _Archive:
 
     def add_trace(self, directory: Path, meta: TraceMeta, before: str = "") -> None:
         """The files of a trace directory that `meta` names, and `meta` itself. `before`: the names."""
-        self.add_bytes(before + META_FILE, encode_struct(meta))
+        self.add_bytes(before + META_FILE, encode_json(meta))
         names = [info.file for info in meta.segments]
         names += [FLOWS_FILE] * bool(meta.flows) + [LATE_FILE] * bool(meta.late)
         for number, name in enumerate(names):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profd.fairness.shares import Holder, Refused
 from profd.limits import RATES_USERS_MAX
+from profd.model.newest import Newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class Rates:
     def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
-        self._buckets: dict[int, tuple[float, float]] = {}  # uid -> tokens at a time; the longest untouched first
+        # uid -> tokens at a time; the longest untouched first
+        self._buckets = Newest[int, tuple[float, float]](RATES_USERS_MAX)
 
     def take(self, holder: Holder, count: int = 1) -> None:
         """Use so many tokens, at most `burst`. Raises Refused saying when there are as many."""
@@ -60,7 +62,4 @@ class Rates:
         return min(rate.burst, tokens + (now - before) * rate.per_second)
 
     def _keep(self, holder: Holder, tokens: float) -> None:
-        self._buckets.pop(holder.uid, None)
         self._buckets[holder.uid] = (tokens, self._clock())
-        while len(self._buckets) > RATES_USERS_MAX:
-            del self._buckets[next(iter(self._buckets))]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from threading import Thread
-from typing import Final, TypeVar
+from typing import Final
 
 from profd.limits import (
     OBSERVER_BUILDS_AT_ONCE,
@@ -27,6 +27,7 @@ from profd.limits import (
     OBSERVER_QUIET_SECONDS,
     GiB,
 )
+from profd.model.newest import Newest
 from profd.model.shortfall import OBSERVER_COMES
 from profd.observers import torch_of
 from profd.observers.builder import Built, build
@@ -46,9 +47,6 @@ _ANOTHER: Final = (
 )
 
 log = logging.getLogger("profd.observers")
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class State(Enum):
@@ -88,9 +86,9 @@ class Observers:
         self.enabled = enabled
         self._change_identity = change_identity
         self._proc = proc
-        self._seen: dict[ProcessId, _Seen] = {}
-        self._orders: dict[Wanted, _Order] = {}
-        self._quiet: dict[int, float] = {}  # by uid, until when
+        self._seen = Newest[ProcessId, _Seen](OBSERVER_BUILDS_MAX)
+        self._orders = Newest[Wanted, _Order](OBSERVER_BUILDS_MAX)
+        self._quiet = Newest[int, float](OBSERVER_BUILDS_MAX)  # by uid, until when
         self._looking: Future[None] | None = None
         self._queue: asyncio.Queue[Wanted] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -154,7 +152,7 @@ class Observers:
                 seen = replace(seen, usable=there)
                 if there:
                     order.state, order.why = State.BUILT, ""
-            _remember(self._seen, process.id, seen)
+            self._seen[process.id] = seen
 
     def _first_look(self, process: Process) -> _Seen:
         try:
@@ -171,7 +169,7 @@ class Observers:
             if order is not None:
                 return order
             order = _Order(State.WAITING)
-            _remember(self._orders, key, order)
+            self._orders[key] = order
             self._queue.put_nowait(wanted)
             if len(self._tasks) < OBSERVER_BUILDS_AT_ONCE:
                 self._tasks.append(asyncio.get_running_loop().create_task(self._work(), name="observers"))
@@ -212,7 +210,7 @@ class Observers:
         if found.why:
             order.state = State.DECLINED if found.again else State.FAILED
         if found.too_long:
-            _remember(self._quiet, wanted.uid, time.monotonic() + OBSERVER_QUIET_SECONDS)
+            self._quiet[wanted.uid] = time.monotonic() + OBSERVER_QUIET_SECONDS
         log.info("an observer of PyTorch", extra={"state": order.state.value, "torch": wanted.torch, "why": found.why})
 
 
@@ -242,11 +240,3 @@ def _told(order: _Order) -> str:
 def _of_all(wanted: Wanted) -> Wanted:
     """The same for all processes that it is for."""
     return replace(wanted, gid=0, pid=0, start_ticks=0, mounts="")
-
-
-def _remember(table: dict[Key, Value], key: Key, value: Value) -> None:
-    """Keep the newest of a bounded number."""
-    table.pop(key, None)
-    while len(table) >= OBSERVER_BUILDS_MAX:
-        table.pop(next(iter(table)))
-    table[key] = value

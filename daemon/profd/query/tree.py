@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from profd.events import COLUMNS, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.query.part import numbers_of, part_of, rows_on
 from profd.query.whole import whole
+from profd.segments.meta import encode_json
 from profd.segments.reader import TraceReader
 
 TREE_COLUMNS: Final = (
@@ -135,8 +135,8 @@ def _encode(table: EventTable, number: Array, depth: Array, rows: Array, tracks:
     try:
         return _ENCODER.encode_lines(lines)
     except (OverflowError, UnicodeEncodeError):
-        # Foreign traces have ids beyond 64 bits and names with lone surrogates; the standard library takes both.
-        return "".join(json.dumps(msgspec.structs.asdict(line)) + "\n" for line in lines).encode("ascii")
+        # Foreign traces have ids beyond 64 bits and names with lone surrogates.
+        return b"".join(encode_json(line) + b"\n" for line in lines)
 
 
 def _texts(table: EventTable, dictionary: str) -> list[str]:

@@ -8,13 +8,13 @@ from typing import Final
 
 from profproto.v1 import capture_pb2 as pb
 
-from profd.answers.hangs.look import Place
 from profd.attached.collectives import JobVerdict
 from profd.capture.planner import Sighting, TargetPlan
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput
 from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
 from profd.model.capture import Fleet, HostClock, Options, ProgramSteps
+from profd.model.frame import Frame
 from profd.model.load import Load
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
@@ -278,10 +278,7 @@ def stack_message(stack: ThreadStack) -> pb.ThreadStack:
         name=text(stack.name),
         active=stack.active,
         owns_gil=stack.owns_gil,
-        frames=[
-            pb.Frame(function=text(f.function), file=text(f.file), line=max(0, min(f.line, _INT32_MAX)))
-            for f in stack.frames
-        ],
+        frames=map(_frame_message, stack.frames),
         incomplete=stack.incomplete,
         joins=stack.joins,
         lock_holder=stack.lock_holder,
@@ -301,20 +298,20 @@ def collectives_message(said: JobVerdict) -> pb.Collectives:
         operation=text(verdict.operation),
         waited_ns=verdict.waited_ns,
         missing=[
-            pb.MissingRank(name=each.name, last=each.last, at=_place_message(each.at), what=text(each.what))
+            pb.MissingRank(
+                name=each.name, last=each.last, at=_frame_message(each.at) if each.at else None, what=text(each.what)
+            )
             for each in verdict.missing
         ],
         waiting=verdict.waiting,
-        waits_at=_place_message(verdict.waits_at),
+        waits_at=_frame_message(verdict.waits_at) if verdict.waits_at else None,
         notes=map(text, verdict.notes),
         pids=said.pids,
     )
 
 
-def _place_message(place: Place | None) -> pb.Frame | None:
-    if place is None:
-        return None
-    return pb.Frame(function=text(place.function), file=text(place.file), line=max(0, min(place.line, _INT32_MAX)))
+def _frame_message(frame: Frame) -> pb.Frame:
+    return pb.Frame(function=text(frame.function), file=text(frame.file), line=max(0, min(frame.line, _INT32_MAX)))
 
 
 def text(value: str) -> str:

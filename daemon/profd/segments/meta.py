@@ -110,8 +110,8 @@ class TraceMeta(msgspec.Struct, kw_only=True):
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-def encode_struct(value: msgspec.Struct) -> bytes:
-    """JSON, whatever strings and integers foreign traces brought along."""
+def encode_json(value: Any) -> bytes:
+    """JSON of a struct or of plain values, whatever strings and integers foreign traces brought along."""
     try:
         return msgspec.json.encode(value)
     except (OverflowError, UnicodeEncodeError):
@@ -120,7 +120,7 @@ def encode_struct(value: msgspec.Struct) -> bytes:
 
 
 def decode_struct(text: bytes, kind: type[_Struct]) -> _Struct:
-    """The inverse of `encode_struct`. ValueError or RecursionError if the text is no such thing."""
+    """The inverse of `encode_json`. ValueError or RecursionError if the text is no such thing."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError:

@@ -18,7 +18,7 @@ from profd.events import COLUMNS, NO_END, Dictionary, EventTable, Flows, Kind
 from profd.segments import parquet
 from profd.segments.fold import fold
 from profd.segments.late import LateCells
-from profd.segments.meta import FLOWS_FILE, FORMAT, META_FILE, SegmentInfo, TraceMeta, encode_struct, segment_file
+from profd.segments.meta import FLOWS_FILE, FORMAT, META_FILE, SegmentInfo, TraceMeta, encode_json, segment_file
 from profd.segments.segment_writer import held, write_segment_file
 from profd.segments.side_files import FlowWriter
 
@@ -146,7 +146,7 @@ class TraceWriter:
         path = self._directory / META_FILE
         with disk(path):
             meta.bytes = sum(entry.stat().st_size for entry in self._directory.iterdir())
-            path.write_bytes(encode_struct(meta))
+            path.write_bytes(encode_json(meta))
         return meta
 
 

@@ -34,6 +34,7 @@ class Offer:
     why_code: Reason = Reason.NO_SOURCE  # used when it cannot
     busy: bool = False  # it could, were it not held by somebody (named in reason)
     concerns: bool = True  # False: it is for processes of another kind, which `profctl ps` need not tell this one
+    after: tuple[str, ...] = ()  # sources that see more of this process: they come first where they can
 
     @classmethod
     def recording(cls, capture: str, pid: int) -> Offer:
@@ -51,8 +52,6 @@ class Offer:
         """The answer of a source about a process whose CUPTI has a holder (profd.gpu.leases)."""
         code = Reason.CAPTURE_RUNNING if why.holder.capture else Reason.OTHER_PROFILER
         return cls(False, str(why), why.fix, code, busy=True)
-
-    after: tuple[str, ...] = ()  # sources that see more of this process: they come first where they can
 
 
 @dataclass(frozen=True, slots=True)

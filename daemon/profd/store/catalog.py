@@ -22,7 +22,7 @@ from profd.disk.files import disk
 from profd.errors import Exhausted, ProfdError, Unavailable
 from profd.model.capture import Loss
 from profd.model.decodable import decodable
-from profd.segments.meta import Members, TraceMeta, decode_struct, encode_struct, part_of
+from profd.segments.meta import Members, TraceMeta, decode_struct, encode_json, part_of
 
 CATALOG_FILE: Final = "catalog.sqlite"
 SCHEMA_VERSION: Final = 2
@@ -170,7 +170,7 @@ class Catalog:
             record.created_ns,
             record.bytes,
             record.pinned,
-            encode_struct(record),
+            encode_json(record),
         )
         with self._transaction() as db:
             self._totals = None

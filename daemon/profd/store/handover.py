@@ -20,7 +20,7 @@ from profd.segments.meta import (
     Members,
     SegmentInfo,
     TraceMeta,
-    encode_struct,
+    encode_json,
     members_of,
     part_of,
 )
@@ -70,7 +70,7 @@ def verified(staging: Path, written: Members) -> dict[str, bytes]:
 
 def merged(written: Members, meta: TraceMeta) -> dict[str, bytes]:
     """The members of the daemon's meta, with those that only the worker can know."""
-    values = members_of(encode_struct(meta), "the daemon's own description")
+    values = members_of(encode_json(meta), "the daemon's own description")
     values.update({name: written[name] for name in _WORKERS_FIELDS if name in written})
     if meta.source == "import":
         said = part_of({name: written[name] for name in ("source", "waterfall") if name in written}, _Listed, "it")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from profd.limits import PROC_LOOK_BYTES, PROC_LOOK_BYTES_BURST, PROC_LOOK_BYTES_PER_SECOND, RATES_USERS_MAX
+from profd.model.newest import Newest
 
 
 class LookRate:
@@ -19,7 +20,8 @@ class LookRate:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._levels: dict[int, tuple[float, float]] = {}  # uid -> bytes at a time; the longest untouched first
+        # uid -> bytes at a time; the longest untouched first
+        self._levels = Newest[int, tuple[float, float]](RATES_USERS_MAX)
 
     def used_up(self, uid: int) -> bool:
         """Whether nothing more is to be read now."""
@@ -31,10 +33,7 @@ class LookRate:
         with self._lock:
             now = self._clock()
             level = self._level(uid, now) - count - PROC_LOOK_BYTES
-            self._levels.pop(uid, None)
             self._levels[uid] = (level, now)
-            while len(self._levels) > RATES_USERS_MAX:
-                del self._levels[next(iter(self._levels))]
 
     def _level(self, uid: int, now: float) -> float:
         level, before = self._levels.get(uid, (float(PROC_LOOK_BYTES_BURST), now))

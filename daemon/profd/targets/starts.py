@@ -7,12 +7,12 @@ What is remembered of a pid holds as long as a descriptor of the process says th
 from __future__ import annotations
 
 import os
-import select
 import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from profd.kernel.pidfd import has_ended
 from profd.limits import PROC_STARTS_HELD_MAX, PROC_STARTS_MAX
 from profd.targets import procfs
 
@@ -40,9 +40,9 @@ class Starts:
         try:
             with self._lock:
                 start = self._known.get(pid)
-                if start is None or _over(pidfd):
+                if start is None or has_ended(pidfd):
                     return 0
-                same = not _over(start.pidfd) if start.pidfd >= 0 else os.fstat(pidfd).st_ino == start.inode
+                same = not has_ended(start.pidfd) if start.pidfd >= 0 else os.fstat(pidfd).st_ino == start.inode
                 return start.ticks if same else 0
         finally:
             os.close(pidfd)
@@ -54,7 +54,7 @@ class Starts:
         except OSError:
             return False
         try:
-            return not _over(pidfd)
+            return not has_ended(pidfd)
         finally:
             os.close(pidfd)
 
@@ -69,7 +69,7 @@ class Starts:
             return 0
         stat = procfs.stat_of(pid)
         # The pid was this descriptor's while stat was read: it had not ended behind that.
-        if stat is None or stat.state in "ZXx" or _over(pidfd):
+        if stat is None or stat.state in "ZXx" or has_ended(pidfd):
             os.close(pidfd)
             return 0
         inode = os.fstat(pidfd).st_ino if _pidfs() else 0
@@ -92,13 +92,6 @@ class Starts:
 
 
 starts: Final = Starts()
-
-
-def _over(pidfd: int) -> bool:
-    """It has ended, or is a zombie."""
-    end = select.poll()
-    end.register(pidfd, select.POLLIN)
-    return bool(end.poll(0))
 
 
 @cache

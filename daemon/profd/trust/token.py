@@ -19,6 +19,7 @@ from typing import Final
 
 from profd.errors import ProfdError
 from profd.limits import TOKEN_LIFETIME_SECONDS
+from profd.model.newest import Newest
 from profd.targets.starts import starts
 from profd.trust.caller import Caller
 
@@ -46,7 +47,7 @@ class Tokens:
     ) -> None:
         self.lifetime_seconds = lifetime_seconds
         self._key = os.urandom(32)
-        self._verified: dict[str, tuple[Caller, float]] = {}  # with the moment each expires; oldest first
+        self._verified = Newest[str, tuple[Caller, float]](_VERIFIED_MAX)  # with the moment each expires; oldest first
         self._admins = 0  # how often the admin group has changed
         self._group: int | None = None  # whose members may connect, where that has changed
         self._clock = clock
@@ -134,8 +135,6 @@ class Tokens:
             start_ticks=payload["start"],
             host_pids=payload["host_pids"],
         )
-        while len(self._verified) >= _VERIFIED_MAX:
-            del self._verified[next(iter(self._verified))]
         self._verified[untrusted] = caller, payload["expires"]
         return self._verified[untrusted]
 

@@ -8,7 +8,9 @@ import dataclasses
 import json
 import os
 import platform
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,7 @@ from profd.targets.process import Process
 from tests.support import touching_program
 from tests.support.bpf import ENOSYS, answer
 from tests.support.python_jobs import SPIN, needs_ptrace, process_of, running
+from tests.support.waiting import until
 
 NOBODY: Final = 65534
 PROBE: Final = Path(__file__).parents[2] / "support" / "sampler_probe.py"
@@ -227,6 +230,45 @@ async def test_a_sampler_is_at_no_moment_its_target_s_user_s_to_get_into(
     pids = {sampler.pid for sampler in samplers}
     assert {pid for pid, _, _ in found["seen"]} >= pids
     assert [one for one in found["through"] if one[0] in pids] == []
+
+
+# A daemon that never gives its sampler leave to exec.
+SILENT: Final = """
+import asyncio, os
+from pathlib import Path
+from profd.sources.pyspy import tool
+from profd.sources.pyspy.confinement import SAME, Confinement
+
+async def main():
+    introduced = []
+    tool.Threads = introduced.append
+    target = Confinement(os.getppid(), SAME, SAME, native=False, warden=False)
+    await tool.spawn(Path("/bin/true"), [], target)
+    (conversation,) = introduced
+    print((await asyncio.to_thread(conversation.recv, 64)).split()[0].decode(), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_sampler_that_waits_for_leave_to_exec_ends_with_its_daemon() -> None:
+    with subprocess.Popen([sys.executable, "-c", SILENT], stdout=subprocess.PIPE, text=True) as daemon:
+        try:
+            assert daemon.stdout is not None
+            sampler = int(daemon.stdout.readline())
+            ended = select.poll()
+            ended.register(pidfd := os.pidfd_open(sampler), select.POLLIN)
+            status = Path(f"/proc/{sampler}/status").read_text()
+        finally:
+            daemon.kill()
+    try:
+        # A handler of Python's would only note a signal that comes just before the wait begins.
+        (caught,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+        assert not caught >> (signal.SIGINT - 1) & 1
+        until(lambda: ended.poll(0), "the sampler has ended")
+    finally:
+        os.close(pidfd)
 
 
 WIDEN: Final = """

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from profd.errors import Denied, Exhausted, JobFailed, NotFound
 from profd.model.capture import Reason
+from profd.model.frame import Frame
 from profd.sources.pyspy import tool
 from profd.sources.pyspy import where as where_module
 from profd.sources.pyspy.permission import Rights
-from profd.sources.pyspy.stack import Frame
 from profd.sources.pyspy.target import Target
 from profd.sources.pyspy.where import stacks
 from profd.targets.table import ProcessTable

@@ -23,10 +23,10 @@ NOT_RECORDED = "not recorded: --shapes"
 def comm(capture: tuple[str, ...], as_json: bool) -> None:
     """Say what the collectives of a job carry, how long they wait, and which rank comes last to them.
 
-    A row has the collectives of one sort of a group. TIME is what a rank was in them, on average over the ranks. Of it
-    TRANSFER is what the rank that came last took, and WAITING was until that one came. BUS is the bandwidth of a link
-    as nccl-tests counts it, by TRANSFER. LAST is the rank that came last most often; "proved" counts those where clocks
-    can be no reason. FILES are traces of all ranks, as of `profctl ranks`.
+    A row has the collectives of one sort of a group. TIME is how long a rank was in them, on average over the ranks.
+    TRANSFER is the time that the rank that came last took, and WAITING the time until that rank came. BUS is the
+    bandwidth of a link as nccl-tests counts it, by TRANSFER. LAST is the rank that came last most often; "proved"
+    counts those where clocks can be no reason. FILES are traces of all ranks, as of `profctl ranks`.
     """
     with traces() as source:
         answer = source.ask("comm", asked_of(source, capture)).value()

@@ -31,12 +31,12 @@ def critical(trace: str, limit: int, as_json: bool) -> None:
     """Say what set the pace of the training steps: the chain of host and device work that their end waited for.
 
     ON PATH is the time that a name had on this chain: what runs beside it costs nothing. WITHOUT IT is how much shorter
-    the steps had been, had the name taken no time: the same launches, queues and waits are played again, so that the
-    chain that comes next is seen, too. The first step, which warms up, is left out. docs/answers.md says what is taken
-    for granted.
+    the steps would have been if the name had taken no time. profctl replays the same launches, queues and waits for
+    this, so that the chain that comes next counts, too. The first step, which warms up, is left out. docs/answers.md
+    names the assumptions.
 
     TRACE may be a capture: the chain then leads over the ranks that the others waited for. WITHOUT IT is how much
-    shorter the steps had been, were the rank as the others are (docs/ranks.md).
+    shorter the steps would have been if the rank had been like the others (docs/ranks.md).
 
     \b
       profctl critical                                 # the latest trace

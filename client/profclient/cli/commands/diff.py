@@ -39,7 +39,7 @@ def diff(a: str, b: str, by: str, limit: int, fail_above: str | None, as_json: b
     The table compares self time, per step where both traces mark steps. With several steps
     a change within the noise between steps counts as no change.
 
-    A and B may be captures. A step of any rank counts as a step then: what is compared is a step as a rank takes it.
+    A and B may be captures. Each step of each rank then counts as one step.
 
     --fail-above 5% looks at the step, at the total time on the CPU and on each type of
     device, and at each row. The share is of that total in A.

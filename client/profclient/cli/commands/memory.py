@@ -23,10 +23,10 @@ STACK_CHARS = 40  # a call and the end of the one around it
 def memory(trace: str, limit: int | None, as_json: bool, **within: Any) -> None:
     """Print what was allocated, freed, and is still there, by stack. Needs a capture with --memory.
 
-    STILL ALIVE is what was allocated in the window and not freed in it: what leaks is there, and what the program goes
+    STILL ALIVE is memory that was allocated in the window and not freed in it: leaks, and memory that the program goes
     on to use. GROWS tells the two apart, and comes first: such blocks were allocated in more than half of the training
-    steps (without steps: of ten equal parts of the window). STEPS is the number of steps with such a block.
-    STACK ends with the innermost call; a capture with --stacks has Python's, --json has whole paths.
+    steps (without steps: of ten equal parts of the window). STEPS is the number of steps with such a block. STACK ends
+    with the innermost call; a capture with --stacks has Python's, --json has whole paths.
     """
     stacks_wanted = limit if limit is not None else (0 if as_json else STACKS)
     with traces() as source:

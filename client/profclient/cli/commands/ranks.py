@@ -24,10 +24,10 @@ def ranks(capture: tuple[str, ...], as_json: bool) -> None:
     """Say which ranks of a job the others wait for, and where the steps of each rank went.
 
     A row is a rank, its times a step on average: COMPUTE, EXPOSED (collectives with nothing computed beside them),
-    COPIES, and IDLE. Of EXPOSED, WAITING is until the last rank came. Of IDLE, LOADING is the wait for a DataLoader,
-    and LATE the host had not launched what came next. A rank that is late by more than chance explains is
-    named, with what it does more than the others; "none" and "not enough data" are answers, too. The map shows how
-    late each rank was in each step.
+    COPIES, and IDLE. WAITING is the part of EXPOSED until the last rank came. LOADING is the part of IDLE in which the
+    rank waited for a DataLoader, and LATE the part in which the host had not launched the next work. A rank that is
+    late by more than chance explains is named, with what it does more than the others; "none" and "not enough data" are
+    answers, too. The map shows how late each rank was in each step.
 
     FILES are traces of all ranks of a job, such as Kineto writes: they are imported as one capture first.
 

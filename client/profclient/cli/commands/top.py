@@ -76,8 +76,8 @@ def top(
     prints those of each. --window is then counted from the first event of all.
 
     Times are wall times: a function that waits takes as long as one that computes (`profctl show` tells a window's CPU
-    time). A function that calls itself has its time once in WALL TOTAL; an operator has that of every call, as in
-    torch. --step, --window and --thread look at a part: an event counts with what of it lies there.
+    time). A function that calls itself has its time once in WALL TOTAL; an operator has the time of every call, as in
+    torch. --step, --window and --thread look at a part: an event counts with its time in that part.
 
     WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.

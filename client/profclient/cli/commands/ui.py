@@ -27,9 +27,9 @@ _PAGE = re.compile(r"/(?:(?:trace|capture|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32}
 def ui(what: str, no_browser: bool, port: int) -> None:
     """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons.
 
-    profctl serves the page with your rights, on 127.0.0.1, to your own processes, until Ctrl-C or until nobody has
-    used it for 8 hours. It reads and changes nothing. The browser is let in by a key that is good once: an address
-    that you copy from the page is for a colleague, who pastes it behind `profctl ui`.
+    profctl serves the page with your rights, on 127.0.0.1, to your own processes, until Ctrl-C or until nobody has used
+    it for 8 hours. It reads and changes nothing. The browser gets in by a key that is good once. A colleague opens an
+    address that you copy from the page with `profctl ui ADDRESS`.
 
     \b
       profctl ui                       # the list of traces

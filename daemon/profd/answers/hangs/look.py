@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from profd.answers.hangs.memory import Call, Memory, Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of a program."""
-
-    function: str
-    file: str
-    line: int
+from profd.model.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +21,8 @@ class Look:
     before: Mapping[str, Numbers] | None  # None: it was asked, and did not say; `why` has the reason
     after: Mapping[str, Numbers] | None
     memory: Memory | None = None  # None: not asked for, or not had
-    at: Place | None = None
-    calls_at: Place | None = None
+    at: Frame | None = None
+    calls_at: Frame | None = None
     holds_gil: bool = False  # a thread of it was seen with the GIL, and not on a CPU
     why: str = ""
 
@@ -82,7 +74,7 @@ class Missing:
 
     name: str  # "rank 2"
     last: int | None = None  # the last sequence of the group that it called; None: not known
-    at: Place | None = None
+    at: Frame | None = None
     what: str = ""  # of it: a sentence without its subject, such as "waits in all_reduce 4 of group 1"
 
 
@@ -98,5 +90,5 @@ class Verdict:
     waited_ns: int | None = None
     missing: tuple[Missing, ...] = ()
     waiting: tuple[str, ...] = ()
-    waits_at: Place | None = None
+    waits_at: Frame | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)  # what could not be asked, and why

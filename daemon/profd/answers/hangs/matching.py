@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from profd.answers.hangs.look import Look, Missing, Place, State, Verdict
+from profd.answers.hangs.look import Look, Missing, State, Verdict
 from profd.answers.hangs.memory import Call
+from profd.model.frame import Frame
 
 WAITED_LEAST_NS: Final = 2_000_000_000
 PAUSES: Final = 3
@@ -295,8 +296,8 @@ def _group(call: Call) -> str:
     return "the group of all ranks" if call.described == _ALL_RANKS else f"group {call.described or call.group}"
 
 
-def _place(place: Place) -> str:
-    return f"{place.function} ({place.file}:{place.line})" if place.line else f"{place.function} ({place.file})"
+def _place(frame: Frame) -> str:
+    return f"{frame.function} ({frame.file}:{frame.line})" if frame.line else f"{frame.function} ({frame.file})"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from profd.limits import (
     AGENT_UNITS_PER_UID_PER_SECOND,
     RATES_USERS_MAX,
 )
+from profd.model.newest import Newest
 
 _PAUSE_SECONDS: Final = 0.05  # at least, until it is looked again whether there is some
 
@@ -82,14 +83,12 @@ class Allowances:
     """Of all users."""
 
     def __init__(self) -> None:
-        self._users: dict[int, Allowance] = {}  # the longest unused first
+        self._users = Newest[int, Allowance](RATES_USERS_MAX)  # the longest unused first
 
     def of(self, holder: Holder) -> Allowance | None:
         """A user's allowance; None: without a limit. It outlives the user's connections: coming again buys nothing."""
         if holder.reserved:
             return None
-        found = self._users.pop(holder.uid, None) or Allowance()
+        found = self._users.get(holder.uid) or Allowance()
         self._users[holder.uid] = found
-        while len(self._users) > RATES_USERS_MAX:
-            del self._users[next(iter(self._users))]
         return found

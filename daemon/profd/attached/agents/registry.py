@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import select
 import socket
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -33,6 +32,7 @@ from profd.errors import BadInput
 from profd.fairness.rare_line import RareLine
 from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.kernel.peer import Peer
+from profd.kernel.pidfd import has_ended
 from profd.limits import (
     AGENT_HELLO_SECONDS,
     AGENT_LINES_BURST,
@@ -378,15 +378,9 @@ def _identify(peer: Peer, pidfd: int) -> Identified:
     if not start and procfs.unanswering(peer.pid):
         raise OSError(0, "it does not answer")
     found = Identified(ProcessId(peer.pid, start), peer.uid, container(peer.pid) if start else 0)
-    if not start or _has_ended(pidfd):  # what was read may be of another process
+    if not start or has_ended(pidfd):  # what was read may be of another process
         raise OSError(0, "it has ended")
     return found
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _unseen(error: OSError) -> str:

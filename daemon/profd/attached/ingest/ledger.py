@@ -58,13 +58,3 @@ class Ledger:
             self._gaps[chunk.stream, sequence] = None
         while len(self._gaps) > self._gaps_max:
             del self._gaps[next(iter(self._gaps))]
-
-    @property
-    def streams(self) -> int:
-        """Streams that have sent something."""
-        return len(self._next)
-
-    @property
-    def awaited(self) -> int:
-        """Chunks that others have overtaken and that may still come."""
-        return len(self._gaps)

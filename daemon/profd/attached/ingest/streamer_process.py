@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
+from profd.kernel.environment import bare_environment
 from profd.kernel.sealed import sealed
 from profd.limits import STREAMER_MESSAGE_BYTES_MAX
 from profd.targets import procfs
@@ -100,7 +101,7 @@ class StreamerProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=words,
                     cwd="/",
-                    env=_environment(),
+                    env=bare_environment(),
                     **who,
                 )
         except OSError as error:
@@ -243,9 +244,3 @@ def _said(untrusted: bytes) -> Said | None:
         return Said(str(message["said"]), key, str(message.get("why", ""))[:1024])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _environment() -> dict[str, str]:
-    """Nothing of ours but what Python needs to find itself."""
-    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profd.model.newest import Newest
 from profd.targets.process import ProcessId
 
 CORES_SHARE: Final = 0.01
@@ -47,7 +48,7 @@ class Paces:
         """`cores`: of the host; 0: as many as it has."""
         self._share = CORES_SHARE * (cores or os.cpu_count() or 1)  # seconds of CPU time a second
         self._held: defaultdict[int, list[float]] = defaultdict(list)  # the same, by uid
-        self._known: dict[ProcessId, float] = {}  # seconds of CPU time that a sample took
+        self._known = Newest[ProcessId, float](_KNOWN_MAX)  # seconds of CPU time that a sample took
 
     def hz(self, uid: int, process: ProcessId, threads: int, together: int = 1) -> int:
         """Samples a second of a process of so many threads, one of so many that are captured together; at least one."""
@@ -82,9 +83,6 @@ class Paces:
 
     def learn(self, process: ProcessId, sample_seconds: float) -> None:
         """Note the cost of a sample of it."""
-        self._known.pop(process, None)
-        while len(self._known) >= _KNOWN_MAX:
-            self._known.pop(next(iter(self._known)))
         self._known[process] = sample_seconds
 
     def _of_sample(self, process: ProcessId, threads: int) -> float:

@@ -25,6 +25,7 @@ from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
 from profd.model.capture import Cost, Loss, Options, ProgramSteps, Reason, Recording, State, option_word
+from profd.model.newest import Newest
 from profd.observers.observers import Observers
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
@@ -106,7 +107,8 @@ class SdkSource(Source):
         self._parts = parts
         self._socket = socket
         self._running: dict[ProcessId, str] = {}  # to the capture
-        self._rates: dict[tuple[ProcessId, frozenset[str]], planning.Rate] = {}  # of its last trace with like options
+        # Of the last trace of a process with like options.
+        self._rates = Newest[tuple[ProcessId, frozenset[str]], planning.Rate](_HISTORY)
         self._journal = journal
         self._orphans: dict[orphans.Key, orphans.Orphan] = {}
         self._working: set[asyncio.Task[None]] = set()
@@ -358,9 +360,6 @@ class SdkSource(Source):
             self._seconds[kind] += seconds
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
-            self._rates.pop(asked, None)
-            while len(self._rates) >= _HISTORY:
-                self._rates.pop(next(iter(self._rates)))
             self._rates[asked] = planning.Rate(recorder.events / window_ns, recorder.status.seconds / window_ns)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from profd.errors import BadInput
@@ -17,6 +15,7 @@ from profd.query.tiles.lanes import Lanes, Order, cut
 from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Seen, level_of
 from profd.query.tiles.shapes import Boxes, Cells
 from profd.query.tiles.timeline import Tall, Whole, timeline_of
+from profd.segments.meta import encode_json
 from profd.segments.reader import TraceReader, Window
 
 _KINDS: Final = [kind.label for kind in Kind]
@@ -44,7 +43,7 @@ def tiles(
     on = (order.of_lane >= first_track) & (order.of_lane <= (len(order.keys) if last_track is None else last_track))
     seen = _fitting(timeline, window, level_of(window, width), on, limit)
     shown = _first(seen, limit, timeline.lanes, order)
-    yield _encoded(
+    answer = encode_json(
         {
             "start_ns": trace.meta.start_ns,
             "end_ns": trace.meta.end_ns,
@@ -58,6 +57,7 @@ def tiles(
             **({"tracks": order.described(begin, TILE_TRACKS_MAX)} if with_tracks else {}),
         }
     )
+    yield answer + b"\n"
 
 
 def _window(trace: TraceReader, from_ns: int | None, to_ns: int | None) -> Window:
@@ -122,11 +122,3 @@ def _cells(seen: Seen, begin: int, lanes: Lanes, order: Order) -> dict[str, Any]
         "busy": cells.busy.tolist(),
         "kinds": cells.kinds.tolist(),
     }
-
-
-def _encoded(answer: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(answer) + b"\n"
-    except (OverflowError, UnicodeEncodeError):
-        # Foreign traces have names with lone surrogates; the standard library takes them.
-        return json.dumps(answer).encode("ascii") + b"\n"

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from profd.limits import JAX_REQUESTS_AT_ONCE
 from profd.model.capture import Options, Reason, Recording, State
+from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.sources.jax import planning
@@ -42,7 +43,7 @@ class JaxSource(Source):
         self._journal = journal
         self._gate = asyncio.Semaphore(JAX_REQUESTS_AT_ONCE)
         self._running: dict[ProcessId, str] = {}  # to the capture
-        self._rates: dict[ProcessId, float] = {}  # bytes of XSpace per ns recorded, last seen
+        self._rates = Newest[ProcessId, float](_HISTORY)  # bytes of XSpace per ns recorded, last seen
 
     async def open(self) -> None:
         """End what an earlier daemon left recording."""
@@ -150,9 +151,6 @@ class JaxSource(Source):
         recorded_ns = sum(phase.duration_ns for phase in recording.waterfall if phase.name == "window")
         if not recording.files or recorded_ns <= 0:
             return
-        self._rates.pop(process, None)
-        while len(self._rates) >= _HISTORY:
-            self._rates.pop(next(iter(self._rates)))
         with contextlib.suppress(OSError):
             self._rates[process] = sum(Path(file.path).stat().st_size for file in recording.files) / recorded_ns
 

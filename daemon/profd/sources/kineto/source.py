@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 from profd.disk.space import Claim, alone
 from profd.errors import Unavailable
@@ -18,6 +18,7 @@ from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
 from profd.model.capture import Options, Reason, Recording, State
+from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.sources.kineto import failures, offering, planning
@@ -46,7 +47,6 @@ _HISTORY: Final = 1024
 _EXPECTED_SECONDS: Final = 20.0  # torch's import, and the first poll 5 s later; measured: up to 14 s
 _REGISTER_SECONDS: Final = DEFAULT_PERIOD_NS / planning.SECOND + 5
 _LOOK_SECONDS: Final = 0.1
-Value = TypeVar("Value")
 
 
 class KinetoSource(Source):
@@ -86,8 +86,8 @@ class KinetoSource(Source):
         self._recorders: dict[ProcessId, tuple[str, KinetoRecorder | None]] = {}
         self._opened_ns = 0
         self._gave_up: dict[ProcessId, float] = {}  # Unix seconds; of processes whose lease is not free yet
-        self._ended_ns: dict[ProcessId, int] = {}  # when our last capture of a process was over
-        self._rates: dict[ProcessId, planning.Rate] = {}  # of its last trace
+        self._ended_ns = Newest[ProcessId, int](_HISTORY)  # when our last capture of a process was over
+        self._rates = Newest[ProcessId, planning.Rate](_HISTORY)  # of its last trace
         self._housekeeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -209,9 +209,9 @@ class KinetoSource(Source):
             accepted.close()
             del self._recorders[process.id]
             self._gave_up[process.id] = time.time()
-            _remember(self._ended_ns, process.id, self._clock())
+            self._ended_ns[process.id] = self._clock()
         if recorder.rate is not None:
-            _remember(self._rates, process.id, recorder.rate)
+            self._rates[process.id] = recorder.rate
         return recording
 
     def status(self) -> tuple[bool, str, int]:
@@ -354,11 +354,3 @@ class KinetoSource(Source):
             return False
         ago_ns = self._clock() - known.last_poll_ns
         return time.time() - ago_ns / planning.SECOND > since + 2 * _HOUSEKEEPING_SECONDS
-
-
-def _remember(table: dict[ProcessId, Value], process: ProcessId, value: Value) -> None:
-    """Keep the newest of a bounded number of processes."""
-    table.pop(process, None)
-    while len(table) >= _HISTORY:
-        table.pop(next(iter(table)))
-    table[process] = value

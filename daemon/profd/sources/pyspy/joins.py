@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profd.sources.pyspy.stack import Frame
+from profd.model.frame import Frame
 
 # py-spy's words for an object that it has no more of: "<Thread at 0x7f81f09ed990>", of a subclass by its name.
 _HELD: Final = re.compile(r"(\d{1,10}) (thread|ident) (\d{1,20})")

@@ -11,17 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from profd.model.frame import Frame
+
 # Where the main thread begins, with a script or `-m`, and where threading.Thread begins ("Thread._bootstrap", too).
 _ROOTS: Final = frozenset({"<module>", "_run_module_as_main", "_bootstrap"})
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame; `line` is the line it is at, 0 where it is not known."""
-
-    function: str
-    file: str
-    line: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ import msgspec
 from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
 from profd.model.capture import Reason
 from profd.model.decodable import decodable
+from profd.model.frame import Frame
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.joins import Selves, held, joined, wait_for_gil, waits_in_join
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
-from profd.sources.pyspy.stack import Frame, ThreadStack, completed, marked
+from profd.sources.pyspy.stack import ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
 from profd.targets.identity import Accepted
 from profd.targets.process import Process

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import time
 from typing import Any, Final
 
+from profd.kernel.pidfd import has_ended
 from profd.targets import procfs
 from profd.targets.errands import words
 
@@ -113,9 +113,7 @@ class Child:
         """Whether the process has ended; closes its pidfd then. For one that is `over`."""
         if self._pidfd < 0:
             return True
-        end = select.poll()
-        end.register(self._pidfd, select.POLLIN)
-        if not end.poll(0):
+        if not has_ended(self._pidfd):
             return False
         os.close(self._pidfd)
         self._pidfd = -1

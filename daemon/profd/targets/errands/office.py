@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar
 
 from profd import limits
 from profd.fairness.rare_line import RareLine
+from profd.kernel.environment import bare_environment
 from profd.kernel.rights import received_descriptors
 from profd.limits import (
     ERRAND_START_SECONDS,
@@ -285,7 +286,7 @@ class Errands:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     cwd="/",
-                    env=_environment(),
+                    env=bare_environment(),
                 )
         except OSError as error:
             ours.close()
@@ -310,12 +311,6 @@ def _stuck(child: Child) -> bool:
 
 def _on_a_loop() -> bool:
     return asyncio._get_running_loop() is not None
-
-
-def _environment() -> dict[str, str]:
-    """Nothing of ours but what Python needs to find itself."""
-    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 errands: Final = Errands()

@@ -27,7 +27,7 @@ from profd.segments.meta import (
     Members,
     TraceMeta,
     decode_struct,
-    encode_struct,
+    encode_json,
     joined,
     members_of,
     read_members,
@@ -145,7 +145,7 @@ def test_nothing_is_lost(trace: Path, packed: bytes, tmp_path: Path) -> None:
 
 
 def described(meta: TraceMeta) -> Members:
-    return members_of(encode_struct(meta), "it")
+    return members_of(encode_json(meta), "it")
 
 
 def believed(written: Members, meta: TraceMeta) -> TraceMeta:

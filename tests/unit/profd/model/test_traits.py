@@ -10,7 +10,7 @@ import pytest
 from profd.capture.outcome import StoredTrace, gpu_shortfall
 from profd.capture.records import TargetRecord
 from profd.model.traits import ATTACHED, SAMPLED, Traits, is_recorder, of_older
-from profd.segments.meta import TraceMeta, decode_meta, encode_struct
+from profd.segments.meta import TraceMeta, decode_meta, encode_json
 
 SOURCES = ("sdk", "kineto", "jax", "cuda", "pyspy")
 ROOMS = Path(profd.__file__).parent
@@ -25,7 +25,7 @@ def test_traces_that_do_not_say_it_are_known_by_the_name_of_their_source() -> No
 
 def test_what_a_trace_says_counts_whatever_its_source() -> None:
     meta = TraceMeta(source="pyspy", traits=Traits(steps=False))
-    assert decode_meta(encode_struct(meta), "x").known_traits == Traits(steps=False)
+    assert decode_meta(encode_json(meta), "x").known_traits == Traits(steps=False)
 
 
 @pytest.mark.parametrize(("traits", "missing"), [(Traits(), True), (Traits(device_rows=False), False)])

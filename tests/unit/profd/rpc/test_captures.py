@@ -12,10 +12,11 @@ import pytest
 from profd.errors import BadInput, Denied, NotFound
 from profd.fairness.shares import Refused
 from profd.model.capture import Reason, Recording, State
+from profd.model.frame import Frame
 from profd.rpc import translate
 from profd.rpc.captures import CaptureServicer
 from profd.sources.base import Offer, Plan
-from profd.sources.pyspy.stack import Frame, ThreadStack
+from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.process import Process
 from profd.trust import caller as callers
 from profd.trust.caller import Caller

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadTrace
 from profd.limits import META_MEMBERS_MAX, META_PART_BYTES_MAX
-from profd.segments.meta import FORMAT, META_FILE, TraceMeta, encode_struct, joined, members_of, part_of, read_members
+from profd.segments.meta import FORMAT, META_FILE, TraceMeta, encode_json, joined, members_of, part_of, read_members
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text('ab"\\{}[],:\ud800é'),
@@ -27,7 +27,7 @@ def test_members_are_those_of_any_reader_of_json(value, indent, plain):
 
 
 def test_what_the_writer_of_traces_writes_comes_back():
-    text = encode_struct(TraceMeta(title='"}{', top_level={"half": "\ud800"}, lost=[]))
+    text = encode_json(TraceMeta(title='"}{', top_level={"half": "\ud800"}, lost=[]))
     assert json.loads(joined(members_of(text, "it"))) == json.loads(text)
 
 

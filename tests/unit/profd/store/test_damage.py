@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from profd.errors import BadTrace, NotFound, ProfdError
-from profd.segments.meta import FORMAT, META_FILE, TraceMeta, decode_meta, encode_struct
+from profd.segments.meta import FORMAT, META_FILE, TraceMeta, decode_meta, encode_json
 from profd.segments.reader import TraceReader
 
 from tests.unit.profd.store.stored import write_trace
@@ -82,13 +82,13 @@ def test_damaged_meta_is_named(trace, text):
 
 def test_meta_of_a_newer_format_is_refused_and_of_a_newer_release_is_not():
     with pytest.raises(BadTrace, match="upgrade"):
-        decode_meta(encode_struct(TraceMeta(format=FORMAT + 1)), "x")
+        decode_meta(encode_json(TraceMeta(format=FORMAT + 1)), "x")
     assert decode_meta(b'{"events": 3, "colour": "blue"}', "x").events == 3
 
 
 def test_meta_holds_whatever_foreign_traces_bring():
     meta = TraceMeta(top_level={"x": 1 << 70, "y": ["\ud800"], "z": {"deep": None}})
-    assert decode_meta(encode_struct(meta), "x") == meta
+    assert decode_meta(encode_json(meta), "x") == meta
 
 
 FILLING = """

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from profd.errors import BadInput, BadTrace, Exhausted, NotFound, Unavailable
 from profd.limits import SHARES_MAX, MiB
-from profd.segments.meta import META_FILE, TraceMeta, encode_struct, read_meta
+from profd.segments.meta import META_FILE, TraceMeta, encode_json, read_meta
 from profd.segments.reader import TraceReader
 from profd.store.catalog import CATALOG_FILE
 from profd.store.store import Store, StoreLimits
@@ -315,7 +315,7 @@ def test_what_a_trace_says_of_itself_is_nowhere_made_objects_of(store):
     again THEN the store never holds that much."""
     lists, staging = 600_000, store.staging()
     meta = write_trace(staging)
-    text = encode_struct(meta).replace(b'"top_level":{}', b'"top_level":{"x":[%b]}' % b",".join([b"[]"] * lists))
+    text = encode_json(meta).replace(b'"top_level":{}', b'"top_level":{"x":[%b]}' % b",".join([b"[]"] * lists))
     (staging / META_FILE).write_bytes(text)
     tracemalloc.start()
     try:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from profd.answers.hangs.look import Look, Place, State, Verdict
+from profd.answers.hangs.look import Look, State, Verdict
 from profd.answers.hangs.matching import judge
 from profd.answers.hangs.memory import CALLS_MAX, Call, Memory, Numbers, memory_from_untrusted
 from profd.errors import BadInput
+from profd.model.frame import Frame
 
 SECOND = 1_000_000_000
 NOW = 10_000 * SECOND
@@ -51,7 +52,7 @@ class Job:
             )
             for group in groups
         }
-        at = Place(f"line_of_{rank}", "train.py", 10 + rank)
+        at = Frame(f"line_of_{rank}", "train.py", 10 + rank)
         return Look(1000 + rank, rank, numbers, numbers, Memory(numbers, tuple(calls)), at, None)
 
     def others(self) -> list[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from profd.sources.pyspy.stack import Frame, ThreadStack, completed, marked
+from profd.model.frame import Frame
+from profd.sources.pyspy.stack import ThreadStack, completed, marked
 
 
 def _thread(*functions: str, thread: int = 1, active: bool = True) -> ThreadStack:
