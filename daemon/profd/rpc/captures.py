@@ -116,12 +116,13 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         processes = [process for process in found.allowed if selector.pids or process.python]
         if len(processes) > CAPTURE_TARGETS_MAX:
             raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
+        uid = callers.current().uid
         if processes:
             self._stacks_rate.take(Holder.of(callers.current()), len(processes))
-        before = await self._collectives.before(processes) if self._collectives and processes else None
+        before = await self._collectives.before(uid, processes) if self._collectives and processes else None
         read = await asyncio.gather(*(self._stacks(process, request.native) for process in processes))
         stacks = {process.id: threads for process, (_, threads) in zip(processes, read, strict=True)}
-        said = await self._collectives.after(before, processes, stacks) if self._collectives and before else []
+        said = await self._collectives.after(uid, before, processes, stacks) if self._collectives and before else []
         answers = [answer for answer, _ in read]
         answers += [pb.ProcessStacks(pid=p.id.pid, error=forbidden(p)) for p in found.forbidden if selector.pids]
         answers += [pb.ProcessStacks(pid=pid, error=missing(pid)) for pid in found.missing]
