@@ -23,6 +23,7 @@ from profd.attached.agents.registry import AgentRegistry
 from profd.attached.places import collective_line, hangs_with_gil, own_line
 from profd.errors import BadInput, ProfdError
 from profd.fairness.few import Few
+from profd.fairness.room import Room
 from profd.limits import (
     JUDGE_SECONDS,
     JUDGED_AT_ONCE,
@@ -46,20 +47,6 @@ class Before:
     at: float  # of the monotonic clock
     numbers: Mapping[ProcessId, Mapping[str, Numbers]]
     why: Mapping[ProcessId, str]
-
-
-@dataclass(slots=True)
-class _Room:
-    """Bytes that may still be held."""
-
-    left: int
-
-    def take(self, size: int) -> bool:
-        """Whether so many fit."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +89,8 @@ class Collectives:
         numbers, why = await self._numbers(uid, able)
         jobs: dict[str, list[tuple[Process, Look]]] = {}
         for process in processes:
-            if self._can(process):
-                look = _look(process, before, numbers, why, stacks.get(process.id, ()))
+            if self._can(process):  # in a thread: stacks may be long
+                look = await asyncio.to_thread(_look, process, before, numbers, why, stacks.get(process.id, ()))
                 jobs.setdefault(process.job, []).append((process, look))
         answers = await asyncio.gather(*(self._judge(uid, job, of_job) for job, of_job in jobs.items()))
         return [answer for answer in answers if answer is not None]
@@ -121,7 +108,7 @@ class Collectives:
         return JobVerdict(job, tuple(look.pid for look in looks), verdict)
 
     async def _judge_hang(self, uid: int, processes: Sequence[tuple[Process, Look]]) -> Verdict:
-        room = _Room(RECALLED_BYTES_MAX)
+        room = Room(RECALLED_BYTES_MAX)
         asked = await asyncio.gather(*(self._with_dump(uid, process, look, room) for process, look in processes))
         worlds = [agent.hello.world for process, _ in processes if (agent := self._agents.get(process.id))]
         world = max((world for world in worlds if world), default=None)
@@ -139,7 +126,7 @@ class Collectives:
         silent = "Ranks stand still in a collective; what their flight recorders remember was not read."
         return Verdict(State.UNKNOWN, (silent,), notes=(why,))
 
-    async def _with_dump(self, uid: int, process: Process, look: Look, room: _Room) -> tuple[Look, bytes | None]:
+    async def _with_dump(self, uid: int, process: Process, look: Look, room: Room) -> tuple[Look, bytes | None]:
         """What it remembers, unread; or why not, in the look."""
         if not look.still:
             return look, None
