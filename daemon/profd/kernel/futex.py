@@ -13,8 +13,9 @@ import re
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 _WAIT, _WAIT_BITSET, _COMMAND = 0, 9, 0x7F
+# One repetition behind the name: with two beside each other (`\d+[^/\n]*`) a line of digits takes its square.
 _DATA = re.compile(
-    rb"^([0-9a-f]+)-([0-9a-f]+) rw-p [^\n]*/(?:libpython3\.\d+[^/\n]*\.so[.\d]*|python3?(?:\.\d+)?)$", re.MULTILINE
+    rb"^([0-9a-f]+)-([0-9a-f]+) rw-p [^\n]*/(?:libpython3\.\d[^/\n]*\.so[.\d]*|python3?(?:\.\d+)?)$", re.MULTILINE
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profd.answers.hangs.recalled import JUDGE_HANG
 from profd.model.question import Cost
 from profd.questions.table import QUESTIONS, directory, index
 from profd.workers import jobs
@@ -13,11 +14,15 @@ JOBS: Final[dict[str, str]] = {
     #       empty), meta (what the trace is to say of itself). -> events, gpu_events, start_ns, end_ns,
     #       bytes, lost [{stage, reason, count}], warnings, truncated
     "store_trace": "profd.importing.pipeline:store_trace",
+    # args and result: `answers/hangs/job.py`.
+    JUDGE_HANG: "profd.answers.hangs.job:judged",
     # args and result: `questions/answer.py`.
     **{name: f"profd.questions.answer:job_of/{name}" for name in QUESTIONS},
 }
 
-SHORT: Final = frozenset(question.name for question in QUESTIONS.values() if question.cost is Cost.SHORT)
+SHORT: Final = frozenset(
+    {JUDGE_HANG, *(question.name for question in QUESTIONS.values() if question.cost is Cost.SHORT)}
+)
 """Jobs that nobody's reading holds: `workers/asked.py` gives them the turn of a question."""
 
 _OTHERS: Final = [other.name for question in QUESTIONS.values() for other in question.others]

@@ -18,13 +18,23 @@ from profd.capture.planner import Request, forbidden, missing
 from profd.errors import BadInput, ProfdError
 from profd.fairness.few import Few
 from profd.fairness.rates import Rate, Rates
+from profd.fairness.room import Room
 from profd.fairness.shares import Holder
-from profd.limits import CAPTURE_TARGETS_MAX, STACKS_AT_ONCE, STACKS_AT_ONCE_PER_UID, STACKS_PER_SECOND
+from profd.limits import (
+    CAPTURE_TARGETS_MAX,
+    STACKS_AT_ONCE,
+    STACKS_AT_ONCE_PER_UID,
+    STACKS_BYTES_MAX,
+    STACKS_PER_SECOND,
+    WHERES_AT_ONCE,
+    WHERES_AT_ONCE_PER_UID,
+    MiB,
+)
 from profd.rpc import translate
 from profd.rpc.in_turn import InTurn
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.process import Process
-from profd.targets.selector import Selector
+from profd.targets.selector import Selection, Selector
 from profd.trust import caller as callers
 from profd.trust.namespaces import translate_pids
 
@@ -32,6 +42,7 @@ LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 1000
 LISTED_AT_ONCE: Final = 64  # targets: a few ms in which nobody else is served
 
+_TOO_LONG: Final = f"The stacks of these processes exceed {STACKS_BYTES_MAX // MiB} MiB: ask for fewer at a time."
 _STACKS: Final = Rate("stacks_rate", "looks at stacks of a process", STACKS_PER_SECOND, CAPTURE_TARGETS_MAX)
 
 Where = Callable[[Process, bool], Awaitable[Sequence[ThreadStack]]]
@@ -57,6 +68,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         self._translate_pids = translate_pids
         self._lists = InTurn()
         self._stacks_rate = Rates(_STACKS)
+        self._wheres = Few(WHERES_AT_ONCE_PER_UID, WHERES_AT_ONCE)
         self._few = Few(STACKS_AT_ONCE_PER_UID, STACKS_AT_ONCE)
 
     async def StartCapture(self, request: pb.StartCaptureRequest, context: object) -> pb.Capture:
@@ -116,14 +128,24 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         processes = [process for process in found.allowed if selector.pids or process.python]
         if len(processes) > CAPTURE_TARGETS_MAX:
             raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
+        uid = callers.current().uid
         if processes:
             self._stacks_rate.take(Holder.of(callers.current()), len(processes))
-        before = await self._collectives.before(processes) if self._collectives and processes else None
-        read = await asyncio.gather(*(self._stacks(process, request.native) for process in processes))
+        async with self._wheres.place(uid):
+            return await self._where_of(uid, processes, found, request)
+
+    async def _where_of(
+        self, uid: int, processes: Sequence[Process], found: Selection, request: pb.WhereRequest
+    ) -> pb.WhereResponse:
+        before = await self._collectives.before(uid, processes) if self._collectives and processes else None
+        room = Room(STACKS_BYTES_MAX)
+        read = await asyncio.gather(*(self._stacks(process, request.native, room) for process in processes))
         stacks = {process.id: threads for process, (_, threads) in zip(processes, read, strict=True)}
-        said = await self._collectives.after(before, processes, stacks) if self._collectives and before else []
+        said = await self._collectives.after(uid, before, processes, stacks) if self._collectives and before else []
         answers = [answer for answer, _ in read]
-        answers += [pb.ProcessStacks(pid=p.id.pid, error=forbidden(p)) for p in found.forbidden if selector.pids]
+        answers += [
+            pb.ProcessStacks(pid=p.id.pid, error=forbidden(p)) for p in found.forbidden if request.selector.pids
+        ]
         answers += [pb.ProcessStacks(pid=pid, error=missing(pid)) for pid in found.missing]
         return pb.WhereResponse(processes=answers, collectives=map(translate.collectives_message, said))
 
@@ -140,7 +162,9 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             pids = await asyncio.to_thread(self._translate_pids, caller, pids)
         return translate.selector_from_untrusted(message, pids)
 
-    async def _stacks(self, process: Process, native: bool) -> tuple[pb.ProcessStacks, Sequence[ThreadStack]]:
+    async def _stacks(
+        self, process: Process, native: bool, room: Room
+    ) -> tuple[pb.ProcessStacks, Sequence[ThreadStack]]:
         answer = pb.ProcessStacks(pid=process.id.pid, command=translate.text(process.command), rank=process.rank)
         try:
             async with self._few.place(callers.current().uid):
@@ -148,5 +172,18 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         except ProfdError as error:
             answer.error = translate.text(str(error))
             return answer, ()
-        answer.threads.extend(translate.stack_message(thread) for thread in threads)
+        if not room.take(await asyncio.to_thread(_bytes_of, threads)):
+            answer.error = _TOO_LONG
+            return answer, ()
+        await asyncio.to_thread(_tell, answer, threads)
         return answer, threads
+
+
+def _bytes_of(threads: Sequence[ThreadStack]) -> int:
+    """Of their text, and something for each frame."""
+    return sum(len(frame.function) + len(frame.file) + 32 for thread in threads for frame in thread.frames)
+
+
+def _tell(answer: pb.ProcessStacks, threads: Sequence[ThreadStack]) -> None:
+    """In a thread: a hundred thousand frames take a second."""
+    answer.threads.extend(map(translate.stack_message, threads))

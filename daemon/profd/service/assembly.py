@@ -459,10 +459,11 @@ class Daemon:
         storing = Asked(self._pool, Kind.PUSHED)
         pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
         self._closing.callback(pushed.close)
+        collectives = Collectives(self._agents, Asked(self._pool, short=SHORT))
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,
-                CaptureServicer(self._manager, self._audit.looked(where.stacks), collectives=Collectives(self._agents)),
+                CaptureServicer(self._manager, self._audit.looked(where.stacks), collectives=collectives),
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,

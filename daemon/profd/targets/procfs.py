@@ -194,6 +194,8 @@ def _links(folder: Path | str, most: int) -> Iterator[tuple[str, str]]:
 def printable(raw: bytes, limit: int) -> str:
     """Text that cannot play with a terminal: what is not printable becomes U+FFFD."""
     text = raw.decode("utf-8", "replace")[:limit]
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

@@ -29,6 +29,7 @@ _SAME_SIZES: Final = frozenset(
     {"all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "allgather", "_allgather_base"}
 )
 _NAMES_SHOWN: Final = 8
+_PARTNERS_MAX: Final = 64  # groups that may be what each other lacks: all pairs of these are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _waits(looks: Sequence[Look]) -> dict[_Key, _Wait]:
 def _with_partners(waits: dict[_Key, _Wait]) -> dict[_Key, _Wait]:
     """Groups that were never used before, with one rank each that waits: nothing but these can be what each lacks."""
     alone = [wait for wait in waits.values() if not wait.missing and len(wait.calls) == 1 and not _of_all(wait)]
-    for wait in alone if len(alone) > 1 else ():
+    for wait in alone if 1 < len(alone) <= _PARTNERS_MAX else ():
         others = tuple(each.waiting[0] for each in alone if each is not wait and each.waiting != wait.waiting)
         waits[wait.key] = replace(wait, missing=others)
     return waits

@@ -26,7 +26,7 @@ from profd.attached.agents.protocol import (
     status_from_untrusted,
     steps_from_untrusted,
 )
-from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES
+from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES, RECALL_BYTES_MAX, RECALL_NUMBERS_BYTES_MAX
 from profd.model.capture import ProgramSteps
 from profd.targets.process import ProcessId
 
@@ -94,6 +94,14 @@ class Arm:
     told: list[bytes] = field(default_factory=list)  # what is said again to an agent that comes back
 
 
+@dataclass(frozen=True, slots=True)
+class _Recall:
+    """A question about collectives, and how long its answer may be."""
+
+    answer: asyncio.Future[bytes]
+    bytes_max: int
+
+
 class Owner(Protocol):
     """The holder of the agents, which hears of them."""
 
@@ -127,7 +135,7 @@ class Agent:
         self._arm: Arm | None = None
         self._before: Arm | None = None  # the last one: of the steps after it there is more to tell
         self._missed: asyncio.TimerHandle | None = None  # while it is waited for
-        self._recalls: dict[int, asyncio.Future[bytes]] | None = None  # by the number of the question
+        self._recalls: dict[int, _Recall] | None = None  # by the number of the question
         self._asked: asyncio.Future[ProgramSteps] | None = None  # for its steps
 
     @property
@@ -226,7 +234,7 @@ class Agent:
         waiting = self._recalls = self._recalls or {}
         number = next(_numbers)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        waiting[number] = answer
+        waiting[number] = _Recall(answer, RECALL_BYTES_MAX if entries else RECALL_NUMBERS_BYTES_MAX)
         try:
             if not self._link.send(encode(Kind.RECALL, number, entries=int(entries))):
                 raise NotRecalled("the process takes no packets")
@@ -300,13 +308,13 @@ class Agent:
                 _counted(arm, packet)
 
     def _recalled(self, packet: Packet, fd: int | None) -> None:
-        answer = (self._recalls or {}).get(packet.epoch)
-        if answer is None or answer.done():
+        asked = (self._recalls or {}).get(packet.epoch)
+        if asked is None or asked.answer.done():
             return  # nobody waits for it any more
         if fd is None:
-            answer.set_exception(NotRecalled(packet.fields.get("why", "") or "its agent does not say why"))
+            asked.answer.set_exception(NotRecalled(packet.fields.get("why", "") or "its agent does not say why"))
         else:
-            answer.set_result(read_untrusted_recall(fd))
+            asked.answer.set_result(read_untrusted_recall(fd, asked.bytes_max))
 
     def _tells_after(self, arm: Arm, packet: Packet) -> None:
         """Of a recording that has been taken over: steps after it."""
@@ -333,9 +341,9 @@ class Agent:
     def _lose(self, why: str) -> None:
         arm, before = self._arm, self._before
         self._arm = self._before = None
-        for answer in (self._recalls or {}).values():
-            if not answer.done():
-                answer.set_exception(NotRecalled("the process has gone away"))
+        for asked in (self._recalls or {}).values():
+            if not asked.answer.done():
+                asked.answer.set_exception(NotRecalled("the process has gone away"))
         if arm is not None:
             _lost(arm, why)
         if before is not None:

@@ -8,7 +8,7 @@ import stat
 from typing import Final
 
 from profd.attached.agents.protocol import Hostile
-from profd.limits import ARENA_BYTES_MAX, ARENA_BYTES_MIN, RECALL_BYTES_MAX
+from profd.limits import ARENA_BYTES_MAX, ARENA_BYTES_MIN
 
 # A reader that maps a file somebody can shrink dies of SIGBUS; with F_SEAL_SEAL the seals stay what they are.
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -28,10 +28,10 @@ def check_untrusted_arena(fd: int, size: int | None = None) -> int:
     return found
 
 
-def read_untrusted_recall(fd: int) -> bytes:
-    """A copy of all that is in it. Raises Hostile unless it is a sealed memfd of an allowed size."""
+def read_untrusted_recall(fd: int, most: int) -> bytes:
+    """A copy of all that is in it. Raises Hostile unless it is a sealed memfd of `most` bytes at most."""
     _, size = _sealed(fd)
-    if size > RECALL_BYTES_MAX:
+    if size > most:
         raise Hostile(f"an answer of {size} bytes about collectives")
     return os.pread(fd, size, 0)  # of memory, whole; whoever writes to it meanwhile writes nonsense
 

@@ -56,8 +56,9 @@ def _reaches(pid: int, uid: int, gid: int) -> bool:
         maps = procfs.read(f"/proc/{pid}/maps", procfs.MAPS_BYTES) or b""
         lines = [line for line in maps.split(b"\n") if _LIBRARY in line]
         found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
-        parts = [os.fsencode(part) for path in found for part in _parts(f"/proc/{pid}/root", path)]
-        return errands.once(Path("/proc", str(pid)), "reachable", parts[:_PARTS_MAX], uid, gid) is not False
+        parts = (os.fsencode(part) for path in found for part in _parts(f"/proc/{pid}/root", path))
+        some = [*itertools.islice(parts, _PARTS_MAX)]  # of no more: there may be ten thousand libraries
+        return errands.once(Path("/proc", str(pid)), "reachable", some, uid, gid) is not False
     except (NoAnswer, OSError):
         return True  # it is gone, not for us either, or on a disk that is dead; py-spy says so
 

@@ -27,7 +27,7 @@ from profd.targets.process import Process
 from profd.targets.procfs import printable
 
 DUMP_SECONDS: Final = 20.0
-DUMP_BYTES_MAX: Final = 16 << 20
+DUMP_BYTES_MAX: Final = 8 << 20  # of JSON: decoded with the GIL held, in 0.1 s
 THREADS_MAX: Final = 4096
 NAME_CHARACTERS: Final = 1024
 # A stack may change while it is read, since the process is not paused.
@@ -90,7 +90,7 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
         raise Denied(f"{now.reason} {now.fix}")
     how = "--native" if native else _UNPAUSED
     seen = await _look(target, accepted, how)
-    threads = _in_order(seen, target.process.id.pid)
+    threads = await asyncio.to_thread(_in_order, seen, target.process.id.pid)  # of a hundred thousand frames, perhaps
     if not native:  # else it was paused while it was read, and begins in the C library
         threads = await _look_again(target, marked(threads), accepted)
     threads = await _with_joins(target, threads, accepted)
@@ -105,7 +105,8 @@ async def _look_again(target: Target, threads: list[ThreadStack], accepted: Acce
             for _ in range(_LOOKS_AGAIN):
                 if not any(thread.incomplete for thread in threads):
                     break
-                threads = completed(threads, map(_stack, await _look(target, accepted, _UNPAUSED)))
+                again = await _look(target, accepted, _UNPAUSED)
+                threads = await asyncio.to_thread(completed, threads, map(_stack, again))
     return threads
 
 
@@ -117,7 +118,7 @@ async def _with_joins(target: Target, threads: list[ThreadStack], accepted: Acce
     with contextlib.suppress(TimeoutError, ProfdError):
         async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
             seen = await _look(target, accepted, _UNPAUSED, "--locals")
-        found = joined(map(_selves, seen))
+        found = await asyncio.to_thread(joined, map(_selves, seen))
         return [
             dataclasses.replace(thread, joins=found.get(thread.thread, 0)) if thread.thread in joining else thread
             for thread in threads

@@ -30,3 +30,12 @@ def test_threads_that_sleep_on_no_word(text: bytes) -> None:
 
 def test_the_interpreters_own_data() -> None:
     assert futex.interpreter_data(MAPS) == [range(0xA5A000, 0xB92000), range(0x7F2E37000000, 0x7F2E37001000)]
+
+
+def test_a_mapping_whose_name_is_all_digits_takes_no_more_than_others() -> None:
+    """By the square of its length this would take minutes, and nothing else of the daemon runs meanwhile."""
+    name = b"/libpython3." + b"1" * 300_000
+    assert futex.interpreter_data(b"7f0000000000-7f0000001000 rw-p 00000000 00:1b 78 " + name + b"\n" + MAPS) == [
+        range(0xA5A000, 0xB92000),
+        range(0x7F2E37000000, 0x7F2E37001000),
+    ]

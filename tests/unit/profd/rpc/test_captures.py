@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from profd.errors import BadInput, Denied, NotFound
 from profd.fairness.shares import Refused
+from profd.limits import STACKS_BYTES_MAX
 from profd.model.capture import Reason, Recording, State
 from profd.model.frame import Frame
 from profd.rpc import translate
@@ -247,6 +250,47 @@ async def test_where_looks_into_few_at_once_of_a_user_and_of_all(tmp_path: Path)
         answers = await asyncio.gather(*asked)
     assert all(len(answer.processes) == 5 and answer.processes[4].threads for answer in answers)
     assert looking.most == {ALICE.uid: 2, BOB.uid: 2, 1002: 2, ALL: 4}
+
+
+class Told(str):
+    """Text that tells which thread makes a message of it."""
+
+    __slots__ = ()
+    threads: ClassVar[set[int]] = set()
+
+    def __getitem__(self, part: Any) -> str:
+        self.threads.add(threading.get_ident())
+        return super().__getitem__(part)
+
+
+async def test_where_makes_no_messages_on_the_event_loop(rig: Rig) -> None:
+    """A hundred thousand frames, which one process may have, took a second, and all users waited."""
+
+    async def deep(process: Process, native: bool) -> list[ThreadStack]:
+        return [ThreadStack(7, "main", True, native, (Frame(Told("f"), Told("a.py"), 3),) * 10)]
+
+    async with rig.running() as manager:
+        servicer = CaptureServicer(manager, deep, same_pids)
+        answer = await servicer.Where(pb.WhereRequest(selector=pb.Selector(pids=[100])), None)
+    assert len(answer.processes[0].threads[0].frames) == 10
+    assert Told.threads
+    assert threading.get_ident() not in Told.threads
+
+
+async def test_where_holds_no_more_text_than_a_limit(tmp_path: Path) -> None:
+    """256 processes of one user could have had gigabytes of it."""
+    long = Frame("f" * 1024, "a" * 1024, 1)
+
+    async def deep(process: Process, native: bool) -> list[ThreadStack]:
+        return [ThreadStack(7, "main", True, native, (long,) * (STACKS_BYTES_MAX // 2080 - 10))]
+
+    async with Rig(tmp_path, FakeTable([process(pid) for pid in (100, 101)])).running() as manager:
+        servicer = CaptureServicer(manager, deep, same_pids)
+        answer = await servicer.Where(pb.WhereRequest(selector=pb.Selector(pids=[100, 101])), None)
+    assert sorted(bool(one.threads) for one in answer.processes) == [False, True]
+    assert [one.error for one in answer.processes if one.error] == [
+        "The stacks of these processes exceed 32 MiB: ask for fewer at a time."
+    ]
 
 
 async def test_where_counts_the_processes(tmp_path: Path) -> None:

@@ -26,7 +26,12 @@ from profd.attached.agents.registry import ATTACHED, AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.fairness.shares import Share
 from profd.kernel.peer import Peer
-from profd.limits import AGENT_CONNECTIONS_BURST, AGENT_LINES_BURST, AGENT_PACKETS_PER_SECOND_MAX, RECALL_BYTES_MAX
+from profd.limits import (
+    AGENT_CONNECTIONS_BURST,
+    AGENT_LINES_BURST,
+    AGENT_PACKETS_PER_SECOND_MAX,
+    RECALL_NUMBERS_BYTES_MAX,
+)
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
@@ -568,7 +573,7 @@ async def test_an_answer_that_nobody_waits_for_is_dropped(served: Served) -> Non
         assert await asked == b"{1}"
 
 
-@pytest.mark.parametrize(("size", "seals"), [(0, 0), (RECALL_BYTES_MAX + 1, SEALS)], ids=["unsealed", "large"])
+@pytest.mark.parametrize(("size", "seals"), [(0, 0), (RECALL_NUMBERS_BYTES_MAX + 1, SEALS)], ids=["unsealed", "large"])
 async def test_a_hostile_answer_ends_the_connection(served: Served, size: int, seals: int) -> None:
     fake, agent = await served.attached()
     with contextlib.closing(fake):
