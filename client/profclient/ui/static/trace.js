@@ -53,9 +53,9 @@ export function tracePage(id, given) {
     rows.narrow(argumentsOf(part));
   };
   const follow = () => {
-    const step = part.step === null ? null : all.find((one) => one.number === part.step);
+    const [first, last] = [part.step, part.last].map((number) => all.find((one) => one.number === number));
     if (part.window) line?.see(part.window);
-    else if (step) line?.see({ from: Number(BigInt(step.start_ns) - begin), to: Number(BigInt(step.start_ns) - begin) + step.duration_ns });
+    else if (first && last) line?.see({ from: Number(BigInt(first.start_ns) - begin), to: Number(BigInt(last.start_ns) - begin) + last.duration_ns });
     else if (part.step === null) line?.see({ from: 0, to: Infinity });
   };
   /** @type {any[]} */
@@ -145,24 +145,26 @@ function compareWith(id) {
   return h("label", {}, "Compare with ", choice);
 }
 
-/** @typedef {{step: number | null, window: import("./timeline_layout.js").Window | null}} Part of a trace */
+/** @typedef {{step: number | null, last: number | null, window: import("./timeline_layout.js").Window | null}} Part of a
+ * trace: the first and the last step of it, or a window */
 
-/** What an address names. @param {URLSearchParams} given @returns {Part} */
+/** What an address names: `step=7`, `step=7..9`, or `from=…&to=…` in ns. @param {URLSearchParams} given @returns {Part} */
 function partOf(given) {
-  const [step, from, to] = ["step", "from", "to"].map((key) => (/^\d{1,15}$/.test(given.get(key) ?? "") ? Number(given.get(key)) : null));
-  const window = from !== null && to !== null && from < to ? { from, to } : null;
-  return { step, window: step === null ? window : null };
+  const found = /^(\d{1,15})(?:\.\.(\d{1,15}))?$/.exec(given.get("step") ?? "");
+  if (found) return { step: Number(found[1]), last: Number(found[2] ?? found[1]), window: null };
+  const [from, to] = ["from", "to"].map((key) => (/^\d{1,15}$/.test(given.get(key) ?? "") ? Number(given.get(key)) : null));
+  return { step: null, last: null, window: from !== null && to !== null && from < to ? { from, to } : null };
 }
 
 /** @param {Part} part */
-function argumentsOf({ step, window }) {
-  if (step !== null) return { first_step: step };
+function argumentsOf({ step, last, window }) {
+  if (step !== null) return { first_step: step, last_step: last };
   return window ? { from_ns: window.from, to_ns: window.to } : {};
 }
 
 /** @param {Part} part */
-function partWords({ step, window }) {
-  if (step !== null) return `step ${step}`;
+function partWords({ step, last, window }) {
+  if (step !== null) return step === last ? `step ${step}` : `steps ${step} to ${last}`;
   return window ? `${duration(window.to - window.from)}, from ${duration(window.from)} on (${window.from} ns to ${window.to} ns)` : "the whole trace";
 }
 
