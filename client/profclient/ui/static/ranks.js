@@ -6,7 +6,7 @@ import { ask } from "./ask.js";
 import { h, load, section } from "./dom.js";
 import { heatMap, lateWords, placeOf, stepsOf } from "./heat.js";
 import { table } from "./table.js";
-import { counted, duration, percent, printable, shown, size, whole, wholeName } from "./units.js";
+import { counted, duration, percent, printable, shareOf, shown, size, whole, wholeName } from "./units.js";
 
 const CELLS = 200; // of the map, in the table
 const LATE = 0.02; // of a step: less is not listed
@@ -212,10 +212,10 @@ function pathPart(told) {
 function pathColumns(all) {
   const less = (/** @type {any} */ row) => {
     const gain = all - row.without_ns;
-    return `${gain > 0 ? "-" : "+"}${share(Math.abs(gain), all)}`;
+    return `${gain > 0 ? "-" : "+"}${shareOf(Math.abs(gain), all)}`;
   };
   return [
-    { name: "On path", number: true, of: (row) => row.path_ns, show: (row) => share(row.path_ns, all) },
+    { name: "On path", number: true, of: (row) => row.path_ns, show: (row) => shareOf(row.path_ns, all) },
     { name: "Time", number: true, of: (row) => row.path_ns, show: (row) => duration(row.path_ns) },
     { name: "Times", number: true, of: (row) => row.times, show: (row) => whole(row.times) },
     { name: "Without it", number: true, title: "How much shorter the steps had been, were the rank as the others are", of: (row) => row.without_ns, show: (row) => (row.without_ns === null ? "-" : less(row)) },
@@ -223,9 +223,3 @@ function pathColumns(all) {
     { name: "Name", of: (row) => row.words, show: (row) => row.name },
   ];
 }
-
-/** `12 %`, `0.4 %`. @param {number} part @param {number} all */
-const share = (part, all) => {
-  const found = all ? (100 * part) / all : 0;
-  return `${found.toFixed(found >= 1 || !part ? 0 : 1)} %`;
-};

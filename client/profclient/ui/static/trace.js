@@ -1,11 +1,13 @@
 // @ts-check
-// One trace: what it amounts to, findings, steps, timeline, flame graph, top and SQL. A step, or a window of the timeline,
-// narrows the graph and the table.
+// One trace: what it amounts to, findings, steps, timeline, flame graph, top, memory, devices and SQL. A step, or a window
+// of the timeline, narrows the graph, the table and the memory.
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
+import { devicesPart } from "./devices.js";
 import { fill, h, leave, load, problem, section } from "./dom.js";
 import { flameGraph } from "./flame.js";
+import { memoryPart } from "./memory.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
 import { table } from "./table.js";
@@ -28,7 +30,7 @@ export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
   const [summary, found, steps, times, graph] = Array.from({ length: 5 }, () => h("div"));
-  const rows = topTable(id);
+  const [rows, memory, devices] = [topTable(id), memoryPart(id), devicesPart(id)];
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -51,6 +53,7 @@ export function tracePage(id, given) {
     chart?.select(part.step);
     load(graph, (signal) => ask("merged_tree", id, { limit: 0, ...argumentsOf(part) }, signal), (tree) => [flameGraph(tree)]);
     rows.narrow(argumentsOf(part));
+    memory.narrow(argumentsOf(part));
   };
   const follow = () => {
     const [first, last] = [part.step, part.last].map((number) => all.find((one) => one.number === number));
@@ -76,6 +79,8 @@ export function tracePage(id, given) {
   load(summary, amounts, (told) => {
     fill(heading, shown(told.trace.title || `Trace ${id}`));
     heading.title = wholeName(told.trace.title);
+    if (told.memory?.length) memory.begin();
+    if (told.trace.gpu_events || told.devices?.length || told.gpus?.length) devices.begin();
     return answer(told);
   });
   const seen = load(steps, (signal) => ask("steps", id, {}, signal), (told) => {
@@ -116,6 +121,8 @@ export function tracePage(id, given) {
     narrowed,
     section("Flame graph", graph),
     section("Top", rows.element),
+    memory.element,
+    devices.element,
     section("SQL", sqlForm(id)),
   );
   const update = (/** @type {URLSearchParams} */ now) => {
