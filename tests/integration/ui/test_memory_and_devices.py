@@ -108,6 +108,17 @@ def test_a_trace_without_either_has_no_part_for_them(page: Page) -> None:
     assert not {"Memory", "Devices"} & set(heads)
 
 
+def test_a_deep_stack_of_long_names_is_cut_at_its_outer_end(page: Page) -> None:
+    page.go("/")
+    program = "async (stack) => (await import('/static/memory.js')).stackWords(stack)"
+    assert page.tab.evaluate(program, ["inner", "outer"]) == "outer > inner"
+    assert page.tab.evaluate(program, []) == "(no call around it)"
+    deep = page.tab.evaluate(program, ["inner", *["y" * 1_000] * 255])
+    assert deep.startswith("… > ")
+    assert deep.endswith("… > inner")
+    assert len(deep) < 1000
+
+
 ACCOUNTS = {
     "waits": account(600, gil_ns=500, lock_ns=0),
     "no-gil": account(600, gil_ns=None, lock_ns=100),

@@ -7,6 +7,7 @@ import { table } from "./table.js";
 import { counted, printable, shown, signedSize, size, whole, wholeName } from "./units.js";
 
 const STACKS = 200;
+const STACK_CHARS = 600; // of a stack in its cell, from the innermost call on; its title has more
 
 /** Nothing is asked before `begin`: most traces have no record of memory. @param {string} trace
  * @returns {{element: Element, begin: () => void, narrow: (part: Record<string, any>) => void}} */
@@ -42,6 +43,16 @@ function stacks(alive, trace) {
   return [h("p", {}, words), table("Still alive", stackColumns(), alive.rows), more];
 }
 
+/** Calls, the innermost last; of a deep stack those around it. @param {string[]} stack innermost first */
+export function stackWords(stack) {
+  let text = "";
+  for (const one of stack) {
+    if (text && text.length + shown(one).length > STACK_CHARS) return `… > ${text}`;
+    text = text ? `${shown(one)} > ${text}` : shown(one);
+  }
+  return text || "(no call around it)";
+}
+
 /** Where memory is. @param {any} row */
 const where = (row) => printable(row.device_type + (row.device === null ? "" : ` ${row.device}`));
 
@@ -62,14 +73,13 @@ function deviceColumns(rows) {
 
 /** @returns {import("./table.js").Column[]} */
 function stackColumns() {
-  const calls = (/** @type {any} */ row) => [...row.stack].reverse();
   return [
     { name: "Bytes", number: true, of: (row) => row.bytes, show: (row) => size(row.bytes) },
     { name: "Blocks", number: true, of: (row) => row.blocks, show: (row) => whole(row.blocks) },
     { name: "Steps", number: true, title: "With such a block", of: (row) => row.steps, show: (row) => (row.steps === null ? "-" : whole(row.steps)) },
     { name: "Grows", of: (row) => row.grows, show: (row) => (row.grows ? h("span", { class: "slower" }, "▲ grows") : "") },
     { name: "Where", of: where },
-    { name: "Stack, ends with the innermost call", of: (row) => calls(row).join(" > "),
-      show: (row) => (row.stack.length ? calls(row).map(shown).join(" > ") : "(no call around it)"), whole: (row) => wholeName(calls(row).join("\n")) },
+    { name: "Stack, ends with the innermost call", of: (row) => stackWords(row.stack),
+      show: (row) => stackWords(row.stack), whole: (row) => wholeName(row.stack.join("\n")) },
   ];
 }
