@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from profclient.traces import Traces
 
 QUESTIONS: Final = frozenset(
-    ("summary", "explain", "steps", "top", "merged_tree", "diff", "sql", "traces", "tiles", "event"),
+    (
+        *("summary", "explain", "steps", "top", "merged_tree", "diff", "sql", "traces", "tiles", "event"),
+        *("ranks", "comm", "critical", "memory", "gpu"),
+    ),
 )
 """A store's verbs are asked by the same call: `rm` must not be among these."""
 ANSWER_BYTES_MAX: Final = 64 << 20

@@ -22,6 +22,8 @@ URL = "http://127.0.0.1:40123/"
         ("c0123", "/capture/c0123"),
         (f"{URL}#/", "/"),
         (f"{URL}#/trace/06v1?step=12", "/trace/06v1?step=12"),
+        (f"{URL}#/ranks/c0123", "/ranks/c0123"),
+        (f"{URL}#/trace/06v1?step=12..14", "/trace/06v1?step=12..14"),
         (f"{URL}#/compare/06v1/06v2?by=path", "/compare/06v1/06v2?by=path"),
     ],
     ids=str,

@@ -55,7 +55,7 @@ def ranks(capture: tuple[str, ...], as_json: bool) -> None:
         click.echo(wrapped(printable(remark), hang=2))
     print_heat(answer["heat"])
     if answer["stragglers"]:
-        say(f"next: {_next(answer['stragglers'][0])}")
+        say(f"next: {_next(answer['stragglers'][0], answer['heat'])}")
 
 
 _NUMBERS = ("STEPS", "STEP", "COMPUTE", "EXPOSED", "WAITING", "COPIES", "IDLE", "LOADING", "LATE")
@@ -75,6 +75,8 @@ def _chance(chance: float) -> str:
     return "less than 1 in a million" if chance < 1e-6 else f"{chance:.2g}"
 
 
-def _next(one: dict[str, Any]) -> str:
-    step = f" --step {one['steps'][0]}" if one["steps"] else ""
+def _next(one: dict[str, Any], heat: dict[str, Any]) -> str:
+    """At a step that it is late in, as its own trace calls it; older daemons do not say how that is."""
+    ahead = next((row.get("counts_ahead") for row in heat["rows"] if row["trace"] == one["trace"]), None) or 0
+    step = f" --step {one['steps'][0] + ahead}" if one["steps"] else ""
     return f"profctl top {shlex.quote(one['trace'])}{step}"

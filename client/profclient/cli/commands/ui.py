@@ -17,7 +17,9 @@ from profclient.ui.asking import Library
 from profclient.ui.server import UNUSED_SECONDS, PageServer
 
 _CAPTURES = "cf"  # ids begin so; those of traces with a digit
-_PAGE = re.compile(r"/(?:(?:trace|capture|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII)
+_PAGE = re.compile(
+    r"/(?:(?:trace|capture|ranks|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII
+)
 
 
 @click.command()

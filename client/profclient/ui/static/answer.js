@@ -1,29 +1,25 @@
 // @ts-check
 // What a trace amounts to (`summary`), and what costs time in it (`explain`), in the words of `profctl show`.
 
+import { accountLines } from "./account.js";
 import { h } from "./dom.js";
 import { ago, counted, duration, printable, shown, size, whole } from "./units.js";
 
-/** @type {[string, string][]} */
-const SPENT = [
-  ["operators", "operators_ns"],
-  ["Python calls", "calls_ns"],
-  ["Python seen by samples", "sampled_ns"],
-  ["ranges alone", "ranges_ns"],
-  ["nothing recorded", "nothing_ns"],
-];
-
-/** By the kernel's counts. @type {[string, string][]} */
-const RAN = [["on a CPU", "cpu_ns"], ["waiting for one", "run_queue_ns"], ["off the CPU", "off_cpu_ns"]];
+const READS_SHOWN = 0.9; // of values a step: fewer are a log line
 
 /** @param {any} summary */
 export function answer(summary) {
   const lines = [
     ["recorded", recorded(summary)],
     ["where", place(summary)],
-    ...spent(summary.accounting ?? {}),
+    ...accountLines(summary.accounting ?? {}),
+    ["clock", Number.isFinite(summary.clock_error_ns) ? `times are within ${duration(summary.clock_error_ns)} of the host's` : ""],
     ...(summary.devices ?? []).slice(0, 8).map((/** @type {any} */ one) => [`${one.device_type} ${one.device}`, busy(one)]),
     ...(summary.memory ?? []).slice(0, 8).map((/** @type {any} */ one) => ["memory", memory(one)]),
+    ["still alive", alive(summary.alive ?? {})],
+    ["process", resident(summary.resident)],
+    ["host reads", reads(summary.host_reads ?? {}, summary.trace.gpu_events > 0)],
+    ...(summary.outside_operators ?? []).map((/** @type {any} */ one) => ["outside operators", `${duration(one.wall_ns)} in ${one.name}, by samples`]),
     ["lost", lost(summary.lost ?? [])],
     ...(summary.not_honoured ?? []).map((/** @type {string} */ text) => ["not honoured", text]),
     ...(summary.warnings ?? []).map((/** @type {string} */ text) => ["warning", text]),
@@ -50,19 +46,6 @@ function place({ trace, gpus }) {
   return parts.filter(Boolean).join(", ");
 }
 
-/** How the leading thread spent the window. @param {any} account */
-function spent(account) {
-  if (!account.window_ns || account.leading === null) return [];
-  const thread = account.threads[account.leading];
-  const share = (/** @type {number} */ ns) => `${((100 * ns) / account.window_ns).toFixed(ns < account.window_ns / 100 ? 1 : 0)} %`;
-  const words = (/** @type {[string, string][]} */ parts) => parts.map(([word, key]) => `${word} ${share(thread[key])}`).join(", ");
-  const recorded = words(SPENT.filter(([, key]) => thread[key]));
-  return [
-    ["window", `${duration(account.window_ns)} of ${thread.name ?? `thread ${thread.id}`}: ${recorded}`],
-    ["its CPU", thread.cpu_ns === null ? "" : words(RAN)],
-  ];
-}
-
 /** @param {any} one */
 function busy(one) {
   const share = one.busy_share === null ? "" : ` (${Math.round(100 * one.busy_share)} % busy)`;
@@ -73,6 +56,27 @@ function busy(one) {
 function memory(use) {
   const device = use.device === null ? "" : ` ${use.device}`;
   return `${use.device_type}${device}: peak ${size(use.peak_bytes)}, allocated ${size(use.allocated_bytes)} in ${whole(use.allocations)}`;
+}
+
+/** Memory that was allocated in the window and is still there. @param {any} told */
+const alive = (told) => (told.blocks ? `${size(told.bytes)} in ${counted(told.blocks, "block")} allocated in the window` : "");
+
+/** How much memory the process had, and how much more by the end. @param {any} found */
+function resident(found) {
+  if (!found) return "";
+  const { grown_bytes: grown, lasted_ns: lasted, grown_per_step_bytes: perStep } = found;
+  const text = `memory ${size(found.end_bytes)}`;
+  if (grown === null || !lasted) return text;
+  const rates = [`${size(Math.round((Math.abs(grown) * 1e9) / lasted))}/s`];
+  if (perStep !== null) rates.push(`${size(Math.abs(perStep))} a step`);
+  return `${text}, ${grown < 0 ? "shrank" : "grew"} ${size(Math.abs(grown))} (${rates.join(", ")}) in the window`;
+}
+
+/** Values of tensors that the program asked for. @param {any} told @param {boolean} onDevice */
+function reads(told, onDevice) {
+  if (!((told.per_step ?? 0) >= READS_SHOWN)) return "";
+  const often = `${Number(told.per_step.toPrecision(2))} a step, ${duration(told.total_ns)} in all`;
+  return `${whole(told.calls)} values of tensors (.item(), float(), if): ${often}${onDevice ? "; each waits for its device" : ""}`;
 }
 
 /** @param {any[]} all */

@@ -1,10 +1,11 @@
 // @ts-check
-// Which page an address names: `#/`, `#/capture/ID`, `#/trace/ID?step=7`, `#/compare/A/B?by=name`. The address is all
-// of the state, so that it can be copied, and gone back to.
+// Which page an address names: `#/`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/compare/A/B?by=name`. The
+// address is all of the state, so that it can be copied, and gone back to.
 
 import { enter, host } from "./ask.js";
 import { comparePage } from "./compare.js";
 import { fill, h, leave, problem } from "./dom.js";
+import { ranksPage } from "./ranks.js";
 import { tracePage } from "./trace.js";
 import { tracesPage } from "./traces.js";
 import { printable } from "./units.js";
@@ -20,6 +21,7 @@ function found(path) {
   const [, kind, one, other] = path.split("/");
   if (kind === "") return () => tracesPage("");
   if (kind === "capture" && one) return () => tracesPage(one);
+  if (kind === "ranks" && one) return () => ranksPage(one);
   if (kind === "trace" && one) return (given) => tracePage(one, given);
   if (kind === "compare" && one && other) return (given) => comparePage(one, other, given);
   return null;

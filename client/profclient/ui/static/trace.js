@@ -1,11 +1,13 @@
 // @ts-check
-// One trace: what it amounts to, findings, steps, timeline, flame graph, top and SQL. A step, or a window of the timeline,
-// narrows the graph and the table.
+// One trace: what it amounts to, findings, steps, timeline, flame graph, top, memory, devices and SQL. A step, or a window
+// of the timeline, narrows the graph, the table and the memory.
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
+import { devicesPart } from "./devices.js";
 import { fill, h, leave, load, problem, section } from "./dom.js";
 import { flameGraph } from "./flame.js";
+import { memoryPart } from "./memory.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
 import { table } from "./table.js";
@@ -28,7 +30,7 @@ export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
   const [summary, found, steps, times, graph] = Array.from({ length: 5 }, () => h("div"));
-  const rows = topTable(id);
+  const [rows, memory, devices] = [topTable(id), memoryPart(id), devicesPart(id)];
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -51,11 +53,12 @@ export function tracePage(id, given) {
     chart?.select(part.step);
     load(graph, (signal) => ask("merged_tree", id, { limit: 0, ...argumentsOf(part) }, signal), (tree) => [flameGraph(tree)]);
     rows.narrow(argumentsOf(part));
+    memory.narrow(argumentsOf(part));
   };
   const follow = () => {
-    const step = part.step === null ? null : all.find((one) => one.number === part.step);
+    const [first, last] = [part.step, part.last].map((number) => all.find((one) => one.number === number));
     if (part.window) line?.see(part.window);
-    else if (step) line?.see({ from: Number(BigInt(step.start_ns) - begin), to: Number(BigInt(step.start_ns) - begin) + step.duration_ns });
+    else if (first && last) line?.see({ from: Number(BigInt(first.start_ns) - begin), to: Number(BigInt(last.start_ns) - begin) + last.duration_ns });
     else if (part.step === null) line?.see({ from: 0, to: Infinity });
   };
   /** @type {any[]} */
@@ -76,6 +79,8 @@ export function tracePage(id, given) {
   load(summary, amounts, (told) => {
     fill(heading, shown(told.trace.title || `Trace ${id}`));
     heading.title = wholeName(told.trace.title);
+    if (told.memory?.length) memory.begin();
+    if (told.trace.gpu_events || told.devices?.length || told.gpus?.length) devices.begin();
     return answer(told);
   });
   const seen = load(steps, (signal) => ask("steps", id, {}, signal), (told) => {
@@ -116,6 +121,8 @@ export function tracePage(id, given) {
     narrowed,
     section("Flame graph", graph),
     section("Top", rows.element),
+    memory.element,
+    devices.element,
     section("SQL", sqlForm(id)),
   );
   const update = (/** @type {URLSearchParams} */ now) => {
@@ -145,24 +152,26 @@ function compareWith(id) {
   return h("label", {}, "Compare with ", choice);
 }
 
-/** @typedef {{step: number | null, window: import("./timeline_layout.js").Window | null}} Part of a trace */
+/** @typedef {{step: number | null, last: number | null, window: import("./timeline_layout.js").Window | null}} Part of a
+ * trace: the first and the last step of it, or a window */
 
-/** What an address names. @param {URLSearchParams} given @returns {Part} */
+/** What an address names: `step=7`, `step=7..9`, or `from=…&to=…` in ns. @param {URLSearchParams} given @returns {Part} */
 function partOf(given) {
-  const [step, from, to] = ["step", "from", "to"].map((key) => (/^\d{1,15}$/.test(given.get(key) ?? "") ? Number(given.get(key)) : null));
-  const window = from !== null && to !== null && from < to ? { from, to } : null;
-  return { step, window: step === null ? window : null };
+  const found = /^(\d{1,15})(?:\.\.(\d{1,15}))?$/.exec(given.get("step") ?? "");
+  if (found) return { step: Number(found[1]), last: Number(found[2] ?? found[1]), window: null };
+  const [from, to] = ["from", "to"].map((key) => (/^\d{1,15}$/.test(given.get(key) ?? "") ? Number(given.get(key)) : null));
+  return { step: null, last: null, window: from !== null && to !== null && from < to ? { from, to } : null };
 }
 
 /** @param {Part} part */
-function argumentsOf({ step, window }) {
-  if (step !== null) return { first_step: step };
+function argumentsOf({ step, last, window }) {
+  if (step !== null) return { first_step: step, last_step: last };
   return window ? { from_ns: window.from, to_ns: window.to } : {};
 }
 
 /** @param {Part} part */
-function partWords({ step, window }) {
-  if (step !== null) return `step ${step}`;
+function partWords({ step, last, window }) {
+  if (step !== null) return step === last ? `step ${step}` : `steps ${step} to ${last}`;
   return window ? `${duration(window.to - window.from)}, from ${duration(window.from)} on (${window.from} ns to ${window.to} ns)` : "the whole trace";
 }
 

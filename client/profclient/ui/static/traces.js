@@ -10,10 +10,12 @@ import { ago, counted, duration, printable, shown, size, whole, wholeName } from
 export function tracesPage(capture) {
   const list = h("div");
   const title = capture ? `Capture ${capture}` : "Traces";
-  const all = capture ? h("p", {}, h("a", { href: "#/" }, "All traces")) : null;
+  const ranks = h("span");
+  const all = capture ? h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), ranks) : null;
   load(list, traces, (found) => {
     const wanted = capture ? found.filter((trace) => (trace.capture ?? "").startsWith(capture)) : found;
     banner(found);
+    if (wanted.length > 1) fill(ranks, h("a", { href: `#/ranks/${capture}` }, "Its ranks: who is late, collectives, critical path"));
     return wanted.length ? choice(wanted) : [nothing(capture, found.length)];
   });
   return { element: h("div", {}, h("h1", {}, title), all, list), title };

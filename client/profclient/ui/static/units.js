@@ -40,6 +40,15 @@ export const whole = (number) => number.toLocaleString("en");
 /** @param {number | null | undefined} share */
 export const percent = (share) => (share === null || share === undefined ? "-" : `${(100 * share).toFixed(1)} %`);
 
+/** `12 %`, `0.4 %`. @param {number} part @param {number} all */
+export function shareOf(part, all) {
+  const found = all ? (100 * part) / all : 0;
+  return `${found.toFixed(found >= 1 || !part ? 0 : 1)} %`;
+}
+
+/** Bytes that were added or taken. @param {number | null} count */
+export const signedSize = (count) => (count === null || count < 0 ? size(count) : `+${size(count)}`);
+
 /** How long ago a moment was. @param {number | bigint | null} unixNs */
 export function ago(unixNs) {
   if (!unixNs) return "-";

@@ -209,10 +209,19 @@ def _heat(ranks: Sequence[Rank], aligned: Aligned, compared: Sequence[Compared])
         "of": "work" if compared else "step" if aligned.how else None,
         "steps_together": together,
         "steps": numbers,
-        "rows": [{**one.member.origin, "late": _worst(late[at], together)} for at, one in enumerate(ranks)]
+        "rows": [
+            {**one.member.origin, "late": _worst(late[at], together), "counts_ahead": _counts_ahead(one, at, aligned)}
+            for at, one in enumerate(ranks)
+        ]
         if columns
         else [],
     }
+
+
+def _counts_ahead(rank: Rank, at: int, aligned: Aligned) -> int | None:
+    """By how much the rank calls a step more than the first rank does."""
+    place = aligned.place.get(at)
+    return None if place is None else int(rank.measured.numbers[int(place[0])] - aligned.numbers[0])
 
 
 def _worst(late: Array, together: int) -> list[float | None]:

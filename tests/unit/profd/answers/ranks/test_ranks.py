@@ -181,3 +181,16 @@ def test_ranks_that_no_job_has_are_none(tmp_path: Path, info: Any) -> None:
     path.write_text(json.dumps({"distributedInfo": info, "traceEvents": []}))
     import_trace(path, tmp_path / "t")
     assert read_meta(tmp_path / "t").rank is None
+
+
+def test_how_each_trace_calls_its_steps(tmp_path: Path) -> None:
+    """GIVEN a rank that numbers its steps otherwise WHEN asked THEN the map says by how much."""
+    paths = files(tmp_path, Plan(ranks=2))
+    text = paths[1].read_text()
+    for step in reversed(range(30)):
+        text = text.replace(f'ProfilerStep#{step}"', f'ProfilerStep#{step + 100}"')
+    paths[1].write_text(text)
+    for rank, path in enumerate(paths):
+        import_trace(path, tmp_path / f"stored{rank}", trace=f"t{rank}", capture=CAPTURE, host="node0")
+    rows = ask("ranks", [tmp_path / f"stored{rank}" for rank in range(2)])["heat"]["rows"]
+    assert [row["counts_ahead"] for row in rows] == [0, 100]
