@@ -51,8 +51,8 @@ CUPTI_STAYS: Final = (
     "launches up to 1.5 times as long, docs/gpu.md)"
 )
 CUPTI_DETACHES: Final = (
-    "CUPTI is taken out of the process at the end (gpu.detach): a program dies of it that replays CUDA graphs which this "
-    "capture does not see"
+    "CUPTI is taken out of the process at the end (gpu.detach): a program dies of it that replays CUDA graphs which "
+    "this capture does not see"
 )
 _STEPS_SECONDS: Final = 1.0  # for an agent's answer, whose thread needs no GIL
 _HISTORY: Final = 1024

@@ -189,15 +189,15 @@ def test_cupti_leaves_the_process_where_that_is_asked_for(cupti: Path) -> None:
     ("work", "after", "variables"),
     [
         ("", "stays", {}),
-        (CALLING, "refused", {"FAKE_CUPTI_FINALIZE": 1}),
-        (CALLING, "unknown", {"FAKE_CUPTI_VERSION": 22}),  # CUDA 12.5
+        (CALLING, "refused", {"FAKE_CUPTI_FINALIZE": "1"}),
+        (CALLING, "unknown", {"FAKE_CUPTI_VERSION": "22"}),  # CUDA 12.5
         (CALLING.replace("caller.start()", "caller.start(); fake.fake_graph(b'g', 7, 2)"), "graphs", {}),
         (CALLING.replace("caller.start()", "").replace("caller.join()", ""), "no_call", {}),
     ],
     ids=["not-asked", "refused", "old", "graphs", "no-call"],
 )
 def test_cupti_stays(cupti: Path, work: str, after: str, variables: dict[str, Any]) -> None:
-    told = collected(cupti, work, **{name: str(value) for name, value in variables.items()})
+    told = collected(cupti, work, **variables)
     found = told["gone"] if work else [told["report"]["gpu.cupti_after"], 0, 0, 0]
     assert found == [after, 0, 0, 0]
     assert told["report"]["gpu.state"] == "ok"
