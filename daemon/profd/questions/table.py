@@ -219,6 +219,7 @@ _TABLE: Final = (
             Flag("with_tracks", "Which tracks there are, too."),
         ),
         rollups=("tiles-lanes", "tiles-boxes", "tiles-cells"),
+        version=2,  # another form of its files
     ),
     Question(
         *("event", "One event: its times, arguments, stack, and what it is within.", "profd.query.event:event", VALUE),
