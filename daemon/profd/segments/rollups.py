@@ -42,6 +42,12 @@ _PARQUET: Final[dict[str, Any]] = {
     "write_statistics": False,
     "data_page_size": 1 << 30,  # a row group is a page
 }
+
+
+class NeedsStaging(Exception):
+    """What is asked takes long, and could be kept: ask again with a place for it."""
+
+
 DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError, RecursionError, MemoryError)
 """What reading a damaged file raises."""
 
@@ -69,6 +75,12 @@ class Rollups:
     rules: str = ""  # of the question that is asked; `rules_of`
     trace: str = ""
     events: int = 0
+    asks: bool = False  # for a place, where one is needed
+
+    def before_long_work(self) -> None:
+        """NeedsStaging where what comes of it could be kept, and there is no place for it yet."""
+        if self.asks:
+            raise NeedsStaging
 
     def of(self, trace: str, events: int) -> Rollups:
         """The same of this trace, with so many events."""
