@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,13 @@ def test_an_end_before_the_start_and_times_of_all_64_bits() -> None:
     assert weight.tolist() == [2**63 - 1, 0, 2**63 - 1]
 
 
-def folded(cells: list[tuple[int, ...]], levels: int, boxes: list[tuple[int, ...]], level: int) -> Any:
+def folded(cells: Sequence[tuple[int, ...]], levels: int, boxes: Sequence[tuple[int, ...]], level: int) -> Any:
     """Of (lane, pixel, events, their durations, kinds) and (lane, start, duration, kind), as tuples of the first."""
     given = np.array(cells, dtype=np.int64).reshape(-1, 5).T
     more = np.array(boxes, dtype=np.int64).reshape(-1, 4).T
-    of_cells = [np.ascontiguousarray(one, kind) for one, kind in zip(given, CELLS, strict=True)]
-    of_boxes = [np.ascontiguousarray(one, kind) for one, kind in zip(more, BOXES, strict=True)]
-    found = _engine.fold_cells(*of_cells, levels, *of_boxes, begin=0, level=level)
+    of_cells: Any = [np.ascontiguousarray(one, kind) for one, kind in zip(given, CELLS, strict=True)]
+    of_boxes: Any = [np.ascontiguousarray(one, kind) for one, kind in zip(more, BOXES, strict=True)]
+    found = _engine.fold_cells(*[*of_cells, levels, *of_boxes, 0, level])
     return [tuple(row) for row in np.array([one.tolist() for one in found], dtype=object).T.tolist()]
 
 
