@@ -234,6 +234,26 @@ class LaneScan:
     def lanes(self) -> tuple[Int64, Int64, Int64, Int64]:
         """(key, events, first start, last end) of each lane, by its number."""
 
+def fold_cells(
+    lane: Int32,
+    bucket: Int64,
+    count: Int64,
+    busy: Int64,
+    kinds: Int32,
+    levels: int,
+    box_lane: Int32,
+    box_start: Int64,
+    box_lasts: Int64,
+    box_kind: UInt8,
+    begin: int,
+    level: int,
+) -> tuple[Int32, Int64, Int64, Int64, Int32]:
+    """Cells of a level: of cells that are finer by so many `levels`, and of boxes that are too short at `level`.
+
+    One (lane, pixel, events, their durations, kinds) for each pixel and lane, in order of pixel and lane. ValueError
+    where cells are not in order of their pixels, or boxes in order of their start.
+    """
+
 class LinkBuilder:
     """Device rows to the runtime or driver calls with their correlation id, in the same group (input).
 

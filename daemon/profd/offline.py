@@ -247,7 +247,8 @@ def _open(root: Path, verb: str) -> Store:
         raise NotFound(f"There is no store in {root}: name the daemon's state directory, or import a file first.")
     root.mkdir(mode=0o750, parents=True, exist_ok=True)
     _check_owners(root)
-    return Store(root, StoreLimits(free_share_min=0.0, uid_share=1.0), StoreLock(root, "offline", OFFLINE_WAIT_SECONDS))
+    lock = StoreLock(root, "offline", OFFLINE_WAIT_SECONDS)
+    return Store(root, StoreLimits(free_share_min=0.0, uid_share=1.0), lock, CachedRollups(cache()))
 
 
 def _check_owners(root: Path) -> None:

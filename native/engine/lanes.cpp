@@ -177,6 +177,102 @@ class LaneScan {
   std::vector<Slot> recent_ = std::vector<Slot>(kRecent);
 };
 
+// Cells in order of their pixels, and boxes in order of their start that are too short from now on: one sequence of cells
+// for each pixel and lane, in order of both. A pass; only lanes within a pixel are sorted.
+class Folding {
+ public:
+  struct Cells {
+    In<std::int32_t> lane;
+    In<std::int64_t> bucket, count, busy;
+    In<std::int32_t> kinds;
+
+    std::size_t rows() const { return bucket.shape(0); }
+  };
+
+  struct Boxes {
+    In<std::int32_t> lane;
+    In<std::int64_t> start, lasts;
+    In<std::uint8_t> kind;
+
+    std::size_t rows() const { return start.shape(0); }
+  };
+
+  Folding(const Cells& cells, int levels, const Boxes& boxes, std::int64_t begin, int level)
+      : cells_(cells), levels_(levels), boxes_(boxes), begin_(begin), level_(level) {
+    const std::size_t n = cells.rows(), m = boxes.rows();
+    require_column(cells.lane, n, "lane"), require_column(cells.bucket, n, "bucket");
+    require_column(cells.count, n, "count"), require_column(cells.busy, n, "busy");
+    require_column(cells.kinds, n, "kinds"), require_column(boxes.lane, m, "lane");
+    require_column(boxes.start, m, "start"), require_column(boxes.lasts, m, "lasts");
+    require_column(boxes.kind, m, "kind");
+    require(levels >= 0 && levels < 63 && level >= 0 && level < 63, "there is no such level");
+    require(std::is_sorted(cells.bucket.data(), cells.bucket.data() + n), "cells are not in order of their pixels");
+    require(std::is_sorted(boxes.start.data(), boxes.start.data() + m), "boxes are not in start order");
+  }
+
+  nb::tuple run() {
+    {
+      nb::gil_scoped_release release;
+      std::size_t cell = 0, box = 0;
+      while (cell < cells_.rows() || box < boxes_.rows()) take_pixel(cell, box);
+    }
+    return nb::make_tuple(to_array(lane_), to_array(bucket_), to_array(count_), to_array(busy_), to_array(kinds_));
+  }
+
+ private:
+  struct Entry {
+    std::int32_t lane, kinds;
+    std::int64_t count, busy;
+  };
+
+  void take_pixel(std::size_t& cell, std::size_t& box) {
+    const std::int64_t a = cell < cells_.rows() ? bucket_of_cell(cell) : kForever;
+    const std::int64_t b = box < boxes_.rows() ? bucket_of_box(box) : kForever;
+    const std::int64_t bucket = std::min(a, b);
+    found_.clear();
+    for (; cell < cells_.rows() && bucket_of_cell(cell) == bucket; ++cell) {
+      found_.push_back({cells_.lane.data()[cell], cells_.kinds.data()[cell], cells_.count.data()[cell],
+                        cells_.busy.data()[cell]});
+    }
+    for (; box < boxes_.rows() && bucket_of_box(box) == bucket; ++box) {
+      found_.push_back({boxes_.lane.data()[box], 1 << (boxes_.kind.data()[box] & 31), 1, boxes_.lasts.data()[box]});
+    }
+    const auto by_lane = [](const Entry& one, const Entry& other) { return one.lane < other.lane; };
+    if (!std::is_sorted(found_.begin(), found_.end(), by_lane)) std::sort(found_.begin(), found_.end(), by_lane);
+    const std::size_t first = lane_.size();
+    for (const Entry& one : found_) add(bucket, one, first);
+  }
+
+  void add(std::int64_t bucket, const Entry& one, std::size_t first) {
+    if (lane_.size() > first && lane_.back() == one.lane) {
+      count_.back() += one.count, busy_.back() = plus(busy_.back(), one.busy), kinds_.back() |= one.kinds;
+      return;
+    }
+    lane_.push_back(one.lane), bucket_.push_back(bucket), count_.push_back(one.count);
+    busy_.push_back(one.busy), kinds_.push_back(one.kinds);
+  }
+
+  std::int64_t bucket_of_cell(std::size_t i) const { return cells_.bucket.data()[i] >> levels_; }
+  std::int64_t bucket_of_box(std::size_t i) const { return minus(boxes_.start.data()[i], begin_) >> level_; }
+
+  Cells cells_;
+  int levels_;
+  Boxes boxes_;
+  std::int64_t begin_;
+  int level_;
+  std::vector<Entry> found_;
+  std::vector<std::int32_t> lane_;
+  std::vector<std::int64_t> bucket_, count_, busy_;
+  std::vector<std::int32_t> kinds_;
+};
+
+nb::tuple fold_cells(In<std::int32_t> lane, In<std::int64_t> bucket, In<std::int64_t> count, In<std::int64_t> busy,
+                     In<std::int32_t> kinds, int levels, In<std::int32_t> box_lane, In<std::int64_t> box_start,
+                     In<std::int64_t> box_lasts, In<std::uint8_t> box_kind, std::int64_t begin, int level) {
+  return Folding({lane, bucket, count, busy, kinds}, levels, {box_lane, box_start, box_lasts, box_kind}, begin, level)
+      .run();
+}
+
 }  // namespace
 
 void bind_lanes(nb::module_& m) {
@@ -188,6 +284,10 @@ void bind_lanes(nb::module_& m) {
            nb::arg("thread").noconvert(), nb::arg("depth").noconvert(), nb::arg("kind").noconvert(),
            nb::arg("device_type").noconvert(), nb::arg("is_async").noconvert(), nb::arg("level"))
       .def("lanes", &LaneScan::lanes);
+  m.def("fold_cells", &fold_cells, nb::arg("lane").noconvert(), nb::arg("bucket").noconvert(),
+        nb::arg("count").noconvert(), nb::arg("busy").noconvert(), nb::arg("kinds").noconvert(), nb::arg("levels"),
+        nb::arg("box_lane").noconvert(), nb::arg("box_start").noconvert(), nb::arg("box_lasts").noconvert(),
+        nb::arg("box_kind").noconvert(), nb::arg("begin"), nb::arg("level"));
 }
 
 }  // namespace profd

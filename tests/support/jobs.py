@@ -16,7 +16,7 @@ from profd.workers.jobs import Progress
 
 JOBS = {
     name: f"tests.support.jobs:{name}"
-    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "reach", "garble")
+    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "glance", "reach", "garble")
 }
 
 
@@ -53,6 +53,15 @@ def hang(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, 
     if fds:
         os.write(fds[0], b"x")
     threading.Event().wait()
+    return {}
+
+
+def glance(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Write one byte to fds[0], wait until fds[1] ends, and then write more than any pipe holds."""
+    os.write(fds[0], b"x")
+    os.read(fds[1], 1)
+    with os.fdopen(os.dup(fds[0]), "wb") as out:
+        out.write(bytes(1 << 21))
     return {}
 
 

@@ -33,6 +33,7 @@ class Cost(Enum):
 
     SHORT = auto()  # as long as the trace is large: the answer comes back whole, and nobody's reading holds it
     LONG = auto()  # as long as somebody reads: the answer is streamed
+    GLANCE = auto()  # some ms, once its rollups are kept; somebody moves about meanwhile. Otherwise as SHORT
 
 
 @dataclass(frozen=True, slots=True)

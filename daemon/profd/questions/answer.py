@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, Final
 
 from profd.model.question import AnswerKind, Cost, Question, Scope
 from profd.query.captured import Captured, NeedsEvents
-from profd.questions.packed import PACKED, Layout, unpacked
+from profd.questions.packed import ASKS, PACKED, Layout, unpacked
 from profd.questions.table import QUESTIONS, directory, index
 from profd.segments.meta import META_FILE, TraceMeta, decode_meta
 from profd.segments.reader import TraceReader
-from profd.segments.rollups import Rollups, rules_of
+from profd.segments.rollups import NeedsStaging, Rollups, rules_of
 from profd.workers.jobs import Job, Progress, imported
 
 _STAGING: Final = "staging"
@@ -36,12 +36,12 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     new ones are written (`segments/rollup_files.py`). `packed`: in the place of the directories what was kept of the
     traces, by their arguments; it is in the last of `fds` (`questions/packed.py`). Returned of a long answer: how many
     `rows` or `events` it has, where it has any; `needs_events`: what was kept does not answer it, and nothing was
-    written. Raises BadInput for arguments that the table does not allow, NotFound and BadTrace for a trace that cannot
-    be read, and what the function raises.
+    written; `needs_staging`: the same of a job that `asks`, in the place of a `staging`. Raises BadInput for arguments
+    that the table does not allow, NotFound and BadTrace for a trace that cannot be read, and what the function raises.
     """
     others = [other.name for other in question.others]
     names = ["trace", *others]
-    ours = {_STAGING, PACKED, *map(directory, names), *map(index, names)}
+    ours = {_STAGING, ASKS, PACKED, *map(directory, names), *map(index, names)}
     scope = Scope.TRACE if isinstance(args.get("trace_dir"), str) else Scope.CAPTURE
     arguments = question.checked({name: value for name, value in args.items() if name not in ours}, scope)
     arguments = {name: value for name, value in arguments.items() if name not in others}
@@ -50,15 +50,18 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
         return _answer_kept(question, partial(function, **arguments), [args[PACKED][name] for name in names], fds)
     rollups = _rollups(question, names, args)
     traces = [_opened(args[directory(name)], rollups) for name in names]
-    if question.cost is Cost.SHORT and not fds:
+    if question.cost is not Cost.LONG and not fds:
         return {"value": function(*traces, **arguments)}
     with os.fdopen(os.dup(fds[0]), "wb") as out:
         if question.answer is AnswerKind.BYTES:
             return {"events": function(*traces, out, progress, **arguments)}
-        found = function(*traces, **arguments)
-        if question.answer is AnswerKind.ROWS:
-            return {"rows": _write_rows(found, out, progress)}
-        _write_value(found, out)
+        try:
+            found = function(*traces, **arguments)
+            if question.answer is AnswerKind.ROWS:
+                return {"rows": _write_rows(found, out, progress)}
+            _write_value(found, out)
+        except NeedsStaging:
+            return {"needs_staging": True}
     return {}
 
 
@@ -91,7 +94,7 @@ def _rollups(question: Question, names: Sequence[str], args: dict[str, Any]) -> 
     for name in names:
         kept = args.get(index(name))
         for place in _listed(args[directory(name)]) if kept is None else _listed(kept):
-            yield Rollups(None if kept is None else Path(place), fresh, number, rules)
+            yield Rollups(None if kept is None else Path(place), fresh, number, rules, asks=ASKS in args)
             number += 1
 
 

@@ -25,6 +25,9 @@ SHORT: Final = frozenset(
 )
 """Jobs that nobody's reading holds: `workers/asked.py` gives them the turn of a question."""
 
+GLANCES: Final = frozenset(question.name for question in QUESTIONS.values() if question.cost is Cost.GLANCE)
+"""Jobs that somebody moves about with: they have a lane of their own there."""
+
 _OTHERS: Final = [other.name for question in QUESTIONS.values() for other in question.others]
 _TRACES: Final = tuple(dict.fromkeys(("trace", *_OTHERS)))
 DIRECTORIES: Final = tuple(map(directory, _TRACES))

@@ -15,6 +15,7 @@ from typing import Final
 from profd.limits import PACKED_BYTES_MAX
 from profd.segments.meta import META_FILE
 
+ASKS: Final = "asks"  # in the place of `staging`: the job says whether it needs one
 PACKED: Final = "packed"  # what a job calls the layouts, by the arguments that name the traces
 Layout = list[list[tuple[str, int]]]
 """Of each trace its files, as (name, bytes): one behind the other, and trace behind trace."""

@@ -17,6 +17,7 @@ from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
+from profd.questions.packed import ASKS
 from profd.questions.table import directory, find, index
 from profd.segments.meta import TraceMeta
 from profd.store.access import may_read
@@ -194,6 +195,10 @@ class ReadLibrary:
     async def _run(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any]:
         """Its job; what that has worked out of each trace is kept for the next question."""
         name, arguments, rollups = asked.question.name, dict(asked.arguments), asked.question.rollups
+        if rollups and asked.question.cost is Cost.GLANCE:
+            found = await self._run_job(name, {**arguments, ASKS: True}, fds)
+            if not found.get("needs_staging"):
+                return found
         staging = await asyncio.to_thread(self._stored.rollups_staging, asked.traces) if rollups else None
         if staging is None:
             return await self._run_job(name, arguments, fds)

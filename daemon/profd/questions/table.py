@@ -218,11 +218,13 @@ _TABLE: Final = (
             Integer("limit", "So many boxes and counts; pixels grow until so few are left.", 50_000, 1, TILE_ROWS_MAX),
             Flag("with_tracks", "Which tracks there are, too."),
         ),
+        cost=Cost.GLANCE,
         rollups=("tiles-lanes", "tiles-boxes", "tiles-cells"),
+        version=2,  # another form of its files
     ),
     Question(
         *("event", "One event: its times, arguments, stack, and what it is within.", "profd.query.event:event", VALUE),
-        cost=Cost.SHORT,
+        cost=Cost.GLANCE,
         arguments=(Integer("row", "Its row, as in `tree`.", default=0, least=0),),
     ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),

@@ -21,7 +21,7 @@ Crowded = Callable[[int], bool]  # whether others than this uid wait for a worke
 
 async def pieces(library: Library, asked: Asked, crowded: Crowded) -> AsyncGenerator[bytes, None]:
     """The bytes of an answer. Raises the job's error, and Exhausted where the client does not read for too long."""
-    if asked.question.cost is Cost.SHORT:
+    if asked.question.cost is not Cost.LONG:
         text = await _short(library, asked)
         for at in range(0, len(text), RPC_CHUNK_BYTES):
             yield text[at : at + RPC_CHUNK_BYTES]

@@ -48,7 +48,13 @@ class Pipe:
     def close(self) -> None:
         """Close both ends."""
         self.close_writer()
-        os.close(self._reader)
+        self.close_reader()
+
+    def close_reader(self) -> None:
+        """Close the reading end: what writes ends at once. Safe to repeat."""
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
 
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
@@ -82,6 +88,7 @@ async def streamed(
             patience.check()
         await task
     finally:
+        pipe.close_reader()
         task.cancel()
         await asyncio.wait({task})
         pipe.close()

@@ -53,7 +53,7 @@ from profd.journal.journal import Journal
 from profd.kernel import identity, passed
 from profd.limits import LISTEN_BACKLOG
 from profd.observers.observers import Observers
-from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS, SHORT
+from profd.questions.jobs import DIRECTORIES, GLANCES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
@@ -154,7 +154,9 @@ class Daemon:
         metrics = self._bind_metrics()
         self._pool = await self._start_workers()
         self._store = await self._open_store()
-        self._library = Library(self._store, Asked(self._pool, short=SHORT), socket.gethostname(), self._audit.used)
+        self._library = Library(
+            self._store, Asked(self._pool, short=SHORT, glances=GLANCES), socket.gethostname(), self._audit.used
+        )
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()
         self._rpc = await self._serve_calls()

@@ -19,6 +19,8 @@ from profd.capture.records import CaptureRecord, TargetRecord
 from profd.gpu.holders import HolderKind
 from profd.gpu.leases import LeaseStatistics, Stage
 from profd.model.capture import State
+from profd.model.question import Cost
+from profd.questions.table import QUESTIONS
 from profd.rpc.captures import Where
 from profd.rpc.door import Counts
 from profd.sources.pyspy.stack import ThreadStack
@@ -30,6 +32,7 @@ from profd.trust.audit import AuditLog, AuditStatistics
 from profd.trust.caller import Caller
 
 _ANSWER_SECONDS: Final = 5.0
+_GLANCES: Final = frozenset(f"trace.{one.verb}" for one in QUESTIONS.values() if one.cost is Cost.GLANCE)
 
 log = logging.getLogger("profd.telemetry.metrics")
 
@@ -103,7 +106,8 @@ class ObservedAudit:
         if action == "trace.import":
             self._audit.write(action, caller.uid, trace=record.id, events=record.events)
         else:
-            self._audit.read(action, caller.uid, record.owner_uid, trace=record.id)
+            again = action in _GLANCES
+            self._audit.read(action, caller.uid, record.owner_uid, again=again, trace=record.id)
 
     def looked(self, where: Where) -> Where:
         """The same question, written down: stacks of a process are asked for."""

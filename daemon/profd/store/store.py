@@ -14,6 +14,7 @@ with a dot. Everything else (catalog row, record) follows the rename and is put 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import secrets
@@ -45,6 +46,7 @@ from profd.model.trace_ids import is_id, new_id
 from profd.segments.meta import META_FILE, TraceMeta, joined, read_members, read_meta
 from profd.store import rebuild
 from profd.store.access import readers_of
+from profd.store.cached import CachedRollups
 from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
 from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.index import Index
@@ -85,8 +87,18 @@ class Store:
     another process has it.
     """
 
-    def __init__(self, root: Path, limits: StoreLimits | None = None, lock: StoreLock | None = None) -> None:
-        """Open, or create, the store in `root`; sweeps leftovers and puts the catalog right."""
+    def __init__(
+        self,
+        root: Path,
+        limits: StoreLimits | None = None,
+        lock: StoreLock | None = None,
+        cached: CachedRollups | None = None,
+    ) -> None:
+        """Open, or create, the store in `root`; sweeps leftovers and puts the catalog right.
+
+        `cached`: where rollups are kept once it only reads; None: nowhere.
+        """
+        self._cached = cached or CachedRollups(None)
         self.root = root
         self.limits = limits or StoreLimits()
         self.on_evicted: Callable[[Held], None] = lambda trace: None
@@ -339,15 +351,27 @@ class Store:
 
     def index(self, trace: str) -> Path | None:
         """Where rollups of a trace lie, if it has any, for a job's `trace_index`."""
-        return self._index.directory(trace)
+        cached = self._cached_folder(trace) if self._only_reads else None
+        return cached if cached is not None and cached.is_dir() else self._index.directory(trace)
+
+    def _cached_folder(self, trace: str) -> Path | None:
+        """Of the reader's own: named by which file tells of the trace, and by what it says."""
+        meta = self.directory(trace) / META_FILE
+        try:
+            seen, said = meta.stat(), hashlib.sha256(meta.read_bytes()).hexdigest()
+        except OSError:
+            return None
+        return self._cached.directory(f"{seen.st_dev} {seen.st_ino} {seen.st_mtime_ns} {said}", trace)
 
     def rollups_staging(self, traces: Sequence[TraceRecord]) -> Path | None:
         """A directory for what a job works out of these; None where none of it would be kept.
 
         Nothing is kept of a job that has read traces of several users: one of these could speak for another.
         """
-        if self._only_reads or len({trace.owner_uid for trace in traces}) > 1:
+        if len({trace.owner_uid for trace in traces}) > 1:
             return None
+        if self._only_reads:
+            return self._cached.staging()
         try:
             self.check_space()
             return self._index.staging()
@@ -356,6 +380,11 @@ class Store:
 
     def take_rollups(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
         """Keep what a job has written there; see `Index.take`. Traces that have gone meanwhile have none."""
+        if self._only_reads:
+            folders = [folder for trace in traces if (folder := self._cached_folder(trace)) is not None]
+            if len(folders) == len(traces):
+                self._cached.take(staging, folders, names)
+            return
         with self._changing:
             self._index.take(staging, traces, names)
             for trace in (one for one in set(traces) if self._catalog.get(one) is None):

@@ -84,13 +84,19 @@ class AuditLog:
         kind = Kind.DENIED if action.endswith("denied") else Kind.ORDINARY
         self._record(kind, action, uid, str(details.get("method", "")), details)
 
-    def read(self, action: str, uid: int, owner: int, **what: object) -> None:
-        """Somebody looks at a trace or a process: a line if it is another's, else it is counted."""
+    def read(self, action: str, uid: int, owner: int, *, again: bool = False, **what: object) -> None:
+        """Somebody looks at a trace or a process: a line if it is another's, else it is counted.
+
+        `again`: as one does many times while one moves about: only the first of an interval has a line.
+        """
+        subject = " ".join(str(value) for value in what.values())
         if uid == owner:
             with self._lock:
                 self._count(action, uid, "")
+        elif again and not self._is_first(uid, action, subject):
+            with self._lock:
+                self._count(action, uid, subject)
         else:
-            subject = " ".join(str(value) for value in what.values())
             self._record(Kind.READ, action, uid, subject, {**what, "owner": owner})
 
     def statistics(self) -> AuditStatistics:
@@ -147,6 +153,11 @@ class AuditLog:
                 self._failed += 1
                 self._count(action, uid, subject)
         self._wake.set()
+
+    def _is_first(self, uid: int, action: str, subject: str) -> bool:
+        with self._lock:
+            self._turn()
+            return self._rates.first(uid, action, subject)
 
     def _count(self, action: str, uid: int, subject: str) -> None:
         self._turn()

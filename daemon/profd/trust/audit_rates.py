@@ -17,6 +17,7 @@ from profd.limits import (
     AUDIT_DENIALS_MAX,
     AUDIT_INTERVAL_SECONDS,
     AUDIT_LINES_MAX,
+    AUDIT_MET_MAX,
     AUDIT_READS_MAX,
     AUDIT_SUBJECTS_MAX,
     AUDIT_UIDS_MAX,
@@ -66,6 +67,7 @@ class Rates:
         self._from_ns = 0
         self._written: dict[int, Counter[Kind]] = {}
         self._summaries: dict[int, Summary] = {}
+        self._met: set[tuple[int, str, str]] = set()
 
     def take(self, uid: int, kind: Kind) -> bool:
         """Whether this uid may have one more line of this kind."""
@@ -73,6 +75,15 @@ class Rates:
         written = self._written.setdefault(self._known(uid), Counter())
         written[kind] += 1
         return written[kind] <= _ALLOWED[kind]
+
+    def first(self, uid: int, action: str, subject: str) -> bool:
+        """Whether this is new in this interval; AUDIT_MET_MAX are remembered, and what is not is new again."""
+        self._begin()
+        if (uid, action, subject) in self._met:
+            return False
+        if len(self._met) < AUDIT_MET_MAX:
+            self._met.add((uid, action, subject))
+        return True
 
     def count(self, uid: int, action: str, subject: str = "") -> bool:
         """For the summary; whether it is the first of this interval."""
@@ -93,6 +104,7 @@ class Rates:
         found = list(self._summaries.values())
         self._ends = None
         self._written, self._summaries = {}, {}
+        self._met = set()
         return found
 
     def give_back(self, summary: Summary) -> None:

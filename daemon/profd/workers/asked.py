@@ -15,13 +15,21 @@ from profd.workers.turns import Kind, Turn
 class Asked:
     """`WorkerPool.run` for questions and imports, or for all that is of one `kind`.
 
-    `short`: jobs that end by themselves, however slowly somebody reads. A job without a caller, which an earlier daemon
-    left, has the turn of its `owner`.
+    `short`: jobs that end by themselves, however slowly somebody reads; `glances`: those of a person who moves about.
+    A job without a caller, which an earlier daemon left, has the turn of its `owner`.
     """
 
-    def __init__(self, pool: WorkerPool, kind: Kind | None = None, owner: int = 0, short: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        kind: Kind | None = None,
+        owner: int = 0,
+        short: Collection[str] = (),
+        glances: Collection[str] = (),
+    ) -> None:
         self._pool = pool
         self._short = short
+        self._glances = glances
         self._always = kind
         self._owner = owner
 
@@ -34,6 +42,8 @@ class Asked:
     def _kind(self, job: str) -> Kind:
         if self._always is not None:
             return self._always
+        if job in self._glances:
+            return Kind.GLANCE
         return Kind.QUESTION if job in self._short else Kind.LONG
 
     def _holder(self) -> Holder:

@@ -120,7 +120,8 @@ class WorkerPool:
         (seconds, None: WORKER_JOB_SECONDS) counts from the start of the job,
         not of the wait for a worker. Raises the ProfdError that the job
         raised, JobFailed for every other end, Refused when too many of a user
-        wait, Unavailable when the pool is closed. Cancelling kills the worker.
+        wait, Unavailable when the pool is closed. Cancelling kills the worker; a glance has GLANCE_LEFT_SECONDS to end
+        by itself first.
         """
         # What a capture has recorded is never refused: captures are bounded where they begin.
         with contextlib.nullcontext() if turn.kind in (Kind.CAPTURE, Kind.PUSHED) else self._jobs.take(turn.holder):
@@ -144,7 +145,8 @@ class WorkerPool:
         self._quiet.clear()
         kept: Child | None = None
         try:
-            result = await self._attempt(worker, job, args, fds, on_progress, timeout)
+            attempt = self._attempt(worker, job, args, fds, on_progress, timeout)
+            result = await (_left_to_end(attempt) if turn.kind is Kind.GLANCE else attempt)
             self._done += 1
             kept = worker if self._good(worker) else None
             return result
@@ -320,6 +322,21 @@ class WorkerPool:
         with contextlib.suppress(OSError):
             await worker.kill()
         self._live.discard(worker)  # not before: `close` ends what this was cancelled in
+
+
+async def _left_to_end(attempt: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """The same. Where it is cancelled, it goes on for a moment: another worker would take longer to start."""
+    task = asyncio.ensure_future(attempt)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=limits.GLANCE_LEFT_SECONDS)
+        raise
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # seen, whatever is raised instead
 
 
 @contextlib.asynccontextmanager

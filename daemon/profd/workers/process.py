@@ -102,6 +102,8 @@ def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any],
         except MemoryError:
             answer = {"error": {"type": "JobFailed", "message": "it needed more memory than a worker may use"}}
             answer["exhausted"] = True
+        except BrokenPipeError:
+            answer = {"error": {"type": "JobFailed", "message": "nobody reads its answer any more"}}
         except Exception as error:
             answer = {"error": {"type": "JobFailed", "message": f"{type(error).__name__}: {error}"}}
             answer["traceback"] = traceback.format_exc()[-TRACEBACK_CHARS_MAX:]

@@ -2,6 +2,7 @@
 
 The data of a capture waits for no question. One user's captures leave a worker to captures of others; so do one user's
 questions and imports. Jobs that last as long as a client reads, or as a file is large, leave one worker all together.
+Beside all that a user may have one glance: a job of some ms, for which a person waits.
 A user who has all other workers does not get the last one while others wait, captures and questions added up. Where
 others have all workers, and a user without one has waited for some time, the pool makes a place more (`grow`): no
 honest long job ends for it.
@@ -27,6 +28,7 @@ class Kind(Enum):
 
     CAPTURE = auto()
     QUESTION = auto()
+    GLANCE = auto()  # a question that takes some ms: nothing that lasts holds it up
     LONG = auto()  # an answer that is streamed, or an import
     PUSHED = auto()  # the same, of what was streamed to us: it is on disk, and storing it is never refused
 
@@ -56,6 +58,7 @@ class Turns(Generic[Place]):
         self._others: _Waiting[Place] = OrderedDict()
         self._running: Counter[int] = Counter()  # by uid, captures not counted
         self._storing: Counter[int] = Counter()  # by uid, captures
+        self._glances: Counter[int] = Counter()  # by uid; they are among those that run, too
         self._long = 0
         self._grown = 0
         self._closed = False
@@ -168,6 +171,8 @@ class Turns(Generic[Place]):
     def _may(self, turn: Turn) -> bool:
         if turn.kind in _LASTING and self._long >= self._most + self._grown:
             return False
+        if turn.kind is Kind.GLANCE and not self._glances[turn.holder.uid]:
+            return True
         return self._running[turn.holder.uid] < self._most
 
     def _count(self, turn: Turn, by: int) -> None:
@@ -175,6 +180,10 @@ class Turns(Generic[Place]):
         counted[turn.holder.uid] += by
         if not counted[turn.holder.uid]:
             del counted[turn.holder.uid]
+        if turn.kind is Kind.GLANCE:
+            self._glances[turn.holder.uid] += by
+            if not self._glances[turn.holder.uid]:
+                del self._glances[turn.holder.uid]
         if turn.kind in _LASTING:
             self._long += by
 

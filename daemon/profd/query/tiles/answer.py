@@ -117,7 +117,7 @@ def _cells(seen: Seen, begin: int, lanes: Lanes, order: Order) -> dict[str, Any]
     return {
         "track": order.of_lane[cells.lane].tolist(),
         "lane": lanes.depth[cells.lane].tolist(),
-        "start": [begin + (bucket << seen.level) for bucket in cells.bucket.tolist()],
+        "start": _starts(cells.bucket, seen.level, begin),
         "count": cells.count.tolist(),
         "busy": cells.busy.tolist(),
         "kinds": cells.kinds.tolist(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,9 @@ from profd.segments.reader import TraceReader, Window
 from profd.segments.rollups import DAMAGE
 
 LANES, BOXES, CELLS = NAMES = ("tiles-lanes", "tiles-boxes", "tiles-cells")
-_GROUP_ROWS: Final = 1 << 15
+_GROUP_ROWS: Final = 1 << 13
+_GROUPS_MOST: Final = 256  # of a large file: its footer is read for each question
+_BOUNDS: Final = b"profd-groups"
 _I64, _I32, _U8 = pa.int64(), pa.int32(), pa.uint8()
 _LANES: Final = pa.schema([("key", _I64), ("events", _I64), ("first", _I64), ("until", _I64), ("base", _I32)])
 _BOXES: Final = pa.schema(
@@ -59,30 +61,59 @@ def _write_boxes(out: pq.ParquetWriter, boxes: Boxes, reader: TraceReader) -> No
     levels = levels_of(boxes.weight)
     order = np.lexsort((boxes.start, -levels))
     names = [cut(name) for name in reader.dictionaries["name"].values] if "name" in reader.dictionaries else []
-    for first in range(0, len(order), _GROUP_ROWS):
-        some = order[first : first + _GROUP_ROWS]
-        part = boxes.take(some)
+    bounds = _Bounds()
+    for some in _groups(len(order)):
+        part, level = boxes.take(order[some]), levels[order[some]]
         known, places = np.unique(part.name, return_inverse=True)
         words = pa.array([names[code] if code >= 0 else None for code in known.tolist()], pa.string())
-        columns = [levels[some], part.start, part.lasts, part.lane, part.kind, words.take(pa.array(places)), part.row]
+        columns = [level, part.start, part.lasts, part.lane, part.kind, words.take(pa.array(places)), part.row]
         out.write_table(_table(_BOXES, columns))
+        bounds.add(level, part.start)
+    out.add_key_value_metadata(bounds.metadata)
 
 
 def _write_cells(out: pq.ParquetWriter, pyramid: Pyramid) -> None:
     levels = sorted(pyramid.cells, reverse=True)
     number = np.concatenate([np.full(len(pyramid.cells[level]), level, dtype=np.int32) for level in levels])
     cells = Cells.joined([pyramid.cells[level] for level in levels])
-    for first in range(0, max(len(cells), 1), _GROUP_ROWS):
-        some = slice(first, first + _GROUP_ROWS)
-        columns = [
-            number[some],
-            cells.bucket[some],
-            cells.lane[some],
-            cells.count[some],
-            cells.busy[some],
-            cells.kinds[some],
-        ]
+    bounds = _Bounds()
+    for some in _groups(len(cells)):
+        part, level = cells.take(some), number[some]
+        columns = [level, part.bucket, part.lane, part.count, part.busy, part.kinds]
         out.write_table(_table(_CELLS, columns))
+        bounds.add(level, part.bucket)
+    out.add_key_value_metadata(bounds.metadata)
+
+
+def _groups(rows: int) -> Iterator[slice]:
+    """The row groups of a file."""
+    size = max(_GROUP_ROWS, -(-rows // _GROUPS_MOST))
+    return (slice(first, first + size) for first in range(0, rows, size))
+
+
+class _Bounds:
+    """Between which levels and which places the rows of each group lie, in the file's metadata.
+
+    Parquet's own statistics take as long to look at as the rows of a group do to read.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int]] = []
+
+    def add(self, level: Array, place: Array) -> None:
+        """The next group."""
+        self._rows.append((int(level.min()), int(level.max()), int(place.min()), int(place.max())))
+
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """For the file."""
+        return {_BOUNDS: np.array(self._rows, dtype="<i8").tobytes()}
+
+    @staticmethod
+    def of(file: pq.ParquetFile) -> list[tuple[int, int, int, int]]:
+        """(finest, coarsest, first, last) of each group. ValueError, LookupError."""
+        known = np.frombuffer(file.metadata.metadata[_BOUNDS], dtype="<i8").reshape(file.metadata.num_row_groups, 4)
+        return [*map(tuple, known.tolist())]
 
 
 class Damaged(Exception):
@@ -121,16 +152,11 @@ class Kept:
         """Of the boxes of this level all with a part in the window, and others."""
         low, high = window
 
-        def needed(group: dict[str, tuple[int, int]]) -> bool:
-            coarsest = group["level"][1]
+        def needed(finest: int, coarsest: int, first: int, last: int) -> bool:
             earliest = low - (1 << min(coarsest + 1, LEVELS))  # a longer one could be seen at the next level
-            return (
-                coarsest >= level
-                and group["start"][0] < high
-                and (coarsest == LEVELS - 1 or group["start"][1] >= earliest)
-            )
+            return coarsest >= level and first < high and (coarsest == LEVELS - 1 or last >= earliest)
 
-        table = _read(self._boxes, ("level", "start"), needed)
+        table = _read(self._boxes, needed)
         number, start, lasts, lane, kind, row = (
             table.column(name).to_numpy() for name in ("level", "start", "lasts", "lane", "kind", "row")
         )
@@ -143,14 +169,11 @@ class Kept:
     def _cells_of(self, window: Window, level: int) -> Cells:
         low, high = buckets_of(window, level, self._begin)
 
-        def needed(group: dict[str, tuple[int, int]]) -> bool:
-            finest, coarsest = group["level"]
-            alone = finest == coarsest
-            return finest <= level <= coarsest and not (
-                alone and (group["bucket"][0] > high or group["bucket"][1] < low)
-            )
+        def needed(finest: int, coarsest: int, first: int, last: int) -> bool:
+            beside = finest == coarsest and (first > high or last < low)
+            return finest <= level <= coarsest and not beside
 
-        table = _read(self._cells, ("level", "bucket"), needed)
+        table = _read(self._cells, needed)
         columns = {name: table.column(name).to_numpy() for name in _CELLS.names}
         wanted = np.flatnonzero(columns.pop("level") == level)
         cells = Cells(**columns).take(wanted)
@@ -163,22 +186,9 @@ class Kept:
             raise ValueError("it names what there is not")
 
 
-def _read(
-    file: pq.ParquetFile, known: tuple[str, ...], needed: Callable[[dict[str, tuple[int, int]]], bool]
-) -> pa.Table:
-    """The row groups that are needed, by the bounds of some columns."""
-    groups = []
-    places = {name: file.schema_arrow.names.index(name) for name in known}
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        bounds = {name: group.column(place).statistics for name, place in places.items()}
-        if not all(one is not None and one.has_min_max for one in bounds.values()):
-            if group.num_rows:
-                groups.append(number)
-            continue
-        if needed({name: (one.min, one.max) for name, one in bounds.items()}):
-            groups.append(number)
-    return file.read_row_groups(groups)
+def _read(file: pq.ParquetFile, needed: Callable[[int, int, int, int], bool]) -> pa.Table:
+    """The row groups that are needed, by the bounds of their levels and places."""
+    return file.read_row_groups([number for number, bounds in enumerate(_Bounds.of(file)) if needed(*bounds)])
 
 
 def found(reader: TraceReader) -> Kept | None:

@@ -13,6 +13,7 @@ from profd.limits import TILE_SHARE, TILES_LEAST, TILES_MOST
 from profd.query.tiles.lanes import COLUMNS, Lanes, Scan
 from profd.query.tiles.seen import LEVELS, Seen, boxes_in, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, coarser, merged
+from profd.segments.read_ahead import read_ahead
 from profd.segments.reader import TraceReader, Window
 
 _FINEST: Final = 0
@@ -52,7 +53,7 @@ def built(reader: TraceReader) -> Pyramid:
     scan, base = Scan(begin, end), _FINEST
     boxes, cells = _Heap(Boxes.joined), _Heap(Cells.joined)
     done, top = 0, top_of(begin, end)
-    for table in reader.iterate(COLUMNS, args=False):
+    for table in read_ahead(reader.iterate(COLUMNS, args=False)):  # decoded while another is placed
         seen, hidden = scan.add(table, base)
         boxes.add(seen)
         cells.add(hidden)

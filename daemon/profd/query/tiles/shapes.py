@@ -20,7 +20,7 @@ class _Columns:
         """The same with other numbers of lanes."""
         return replace(self, lane=numbers[self.lane])
 
-    def take(self, rows: Array) -> Self:
+    def take(self, rows: Array | slice) -> Self:
         """Those of these places, or with a flag."""
         return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
 
@@ -61,36 +61,32 @@ class Cells(_Columns):
 
 
 def merged(cells: Cells) -> Cells:
-    """One for each pixel and lane, in order of both."""
-    if not len(cells):
-        return cells
-    order = _by_pixel(cells)
-    bucket, lane = cells.bucket[order], cells.lane[order]
-    first = np.flatnonzero(np.concatenate(([True], (bucket[1:] != bucket[:-1]) | (lane[1:] != lane[:-1]))))
-    return Cells(
-        bucket=bucket[first],
-        lane=lane[first],
-        count=np.add.reduceat(cells.count[order], first),
-        busy=np.add.reduceat(cells.busy[order], first),
-        kinds=np.bitwise_or.reduceat(cells.kinds[order], first),
-    )
-
-
-def _by_pixel(cells: Cells) -> Array:
-    low, lanes = int(cells.bucket.min()), int(cells.lane.max()) + 1
-    if (int(cells.bucket.max()) - low + 1) * lanes >= 1 << 63:
-        order: Array = np.lexsort((cells.lane, cells.bucket))
-        return order
-    return _engine.argsort((cells.bucket - low) * lanes + cells.lane)
+    """One for each pixel and lane, in order of both; they come in order of their pixels."""
+    return coarser(cells, 0, Boxes.joined([]), 0, 0)
 
 
 def coarser(cells: Cells, levels: int, newly: Boxes, begin: int, level: int) -> Cells:
-    """Cells of 2^level ns: of finer ones by so many levels, and of the boxes that are too short from now on."""
-    blurred = Cells(
-        lane=newly.lane,
-        bucket=(newly.start - begin) >> level,
-        count=np.ones(len(newly), dtype=np.int64),
-        busy=newly.lasts,
-        kinds=np.left_shift(1, newly.kind, dtype=np.int32),
+    """Cells of 2^level ns: of finer ones by so many levels, and of the boxes that are too short from now on.
+
+    Cells come in order of their pixels, and boxes in order of their start.
+    """
+    lane, bucket, count, busy, kinds = _engine.fold_cells(
+        _of(cells.lane, np.int32),
+        _of(cells.bucket, np.int64),
+        _of(cells.count, np.int64),
+        _of(cells.busy, np.int64),
+        _of(cells.kinds, np.int32),
+        levels,
+        _of(newly.lane, np.int32),
+        _of(newly.start, np.int64),
+        _of(newly.lasts, np.int64),
+        _of(newly.kind, np.uint8),
+        begin,
+        level,
     )
-    return merged(Cells.joined([replace(cells, bucket=cells.bucket >> levels), blurred]))
+    return Cells(lane, bucket, count, busy, kinds)
+
+
+def _of(values: Array, kind: type[np.generic]) -> Array:
+    """As the engine takes them: what is empty may be of any type."""
+    return np.ascontiguousarray(values, dtype=kind)

@@ -53,6 +53,7 @@ class Tall:
         self.lanes = self._pyramid.lanes
 
     def _build(self) -> Pyramid:
+        self._trace.rollups.before_long_work()
         pyramid = built(self._trace)
         kept.keep(self._trace, pyramid)
         return pyramid

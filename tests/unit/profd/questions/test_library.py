@@ -265,6 +265,23 @@ async def test_questions_reach_the_job_with_the_directory(library):
         assert asked[-1][2] == [9]
 
 
+async def test_a_glance_has_a_place_for_rollups_only_where_it_asks_for_one(library):
+    mine, asked = add(library.store, ANN), []
+    said = [{"needs_staging": True}, {}, {}]
+
+    async def answer(job, args, fds=(), on_progress=None):
+        asked.append({name: args[name] for name in ("asks", "staging") if name in args})
+        return said.pop(0)
+
+    library = Library(library.store, answer)
+    for _ in range(2):
+        await library.answer(await library.asked(ANN, "tiles", mine.id, {}), 9)
+    first, second, third = asked
+    assert first == third == {"asks": True}
+    assert Path(second["staging"]).parent == library.store.root / "index"
+    assert [one.name for one in (library.store.root / "index").iterdir() if one.name.startswith(".")] == []
+
+
 def test_a_trace_is_put_into_an_answer_that_is_not_parsed(library):
     record = add(library.store, ANN)
     text = with_record(b'{"n": {"a": "}"}}\n', record)

@@ -188,6 +188,21 @@ def test_reads_of_ones_own_are_summed_up_and_those_of_others_written(tmp_path: P
     ]
 
 
+def test_of_reads_while_one_moves_about_the_first_of_an_interval_has_a_line(tmp_path: Path) -> None:
+    now = 0.0
+    audit = AuditLog(tmp_path / "audit.jsonl", clock=lambda: now)
+    for uid in (1000, 0):
+        for trace in ("one", "one", "other", "one"):
+            audit.read("trace.tiles", uid, 1001, again=True, trace=trace)
+    now = AUDIT_INTERVAL_SECONDS + 1
+    audit.read("trace.tiles", 0, 1001, again=True, trace="one")
+    audit.close()
+    found = everything(audit.path)
+    read = [(entry["uid"], entry["trace"]) for entry in found if entry["action"] == "trace.tiles"]
+    assert read == [(1000, "one"), (1000, "other"), (0, "one"), (0, "other"), (0, "one")]
+    assert [counted(found, uid) for uid in (1000, 0)] == [{"trace.tiles one": 2}] * 2
+
+
 def test_a_summary_names_some_and_counts_all(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl", clock=lambda: 0.0)
     verbs = [f"trace.{verb}" for verb in ("export", "sql", "timeline", "top", "show", "tree", "steps", "gpu", "diff")]

@@ -211,6 +211,32 @@ async def test_job_that_outstays_its_time(pool: WorkerPool) -> None:
     assert pool.statistics().workers_killed == 1
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "hangs"])
+async def test_a_glance_that_nobody_waits_for_may_end_by_itself(
+    pool: WorkerPool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GLANCE_LEFT_SECONDS", 60.0 if ends else 0.01)
+    (worker,) = pool.pids
+    out, to_out = os.pipe()
+    held, to_held = os.pipe()
+    turn = Turn(Holder(1, reserved=False), Kind.GLANCE)
+    task = asyncio.create_task(pool.run("glance", {}, fds=[to_out, held], turn=turn))
+    await asyncio.to_thread(os.read, out, 1)
+    os.close(to_out)
+    task.cancel()
+    await asyncio.sleep(0)
+    os.close(out)
+    if ends:
+        os.close(to_held)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    if not ends:
+        os.close(to_held)
+    os.close(held)
+    assert (await pool.run("echo", {}))["pid"] in (pool.pids if ends else {*pool.pids} - {worker})
+    assert (pool.pids == [worker]) is ends
+
+
 async def test_cancelling_kills_the_worker(pool: WorkerPool) -> None:
     (before,) = pool.pids
     read, write = os.pipe()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from profd.errors import Unavailable
 from profd.fairness.shares import Holder
-from profd.questions.jobs import JOBS, SHORT
+from profd.questions.jobs import GLANCES, JOBS, SHORT
 from profd.workers.asked import Asked
 from profd.workers.turns import Kind, Turn, Turns
 
@@ -157,12 +157,34 @@ async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
             kinds[job] = turn.kind
             return {}
 
-    asked = Asked(Pool(), short=SHORT)  # type: ignore[arg-type]  # as much of one as is asked
+    asked = Asked(Pool(), short=SHORT, glances=GLANCES)  # type: ignore[arg-type]  # as much of one as is asked
     for job in JOBS:
         await asked(job, {})
-    short = {"summary", "top", "explain", "critical", "event"}
+    short, glances = {"summary", "top", "explain", "critical"}, {"tiles", "event"}
     assert {job for job, kind in kinds.items() if kind is Kind.QUESTION} == short
-    assert {kind for job, kind in kinds.items() if job not in short} == {Kind.LONG}
+    assert {job for job, kind in kinds.items() if kind is Kind.GLANCE} == glances
+    assert {kind for job, kind in kinds.items() if job not in short | glances} == {Kind.LONG}
+
+
+async def test_a_glance_waits_for_no_import_and_one_user_has_one_beside_all() -> None:
+    turns = two()
+    asked = [turn(1, Kind.LONG), turn(1, Kind.LONG), turn(1, Kind.QUESTION), turn(1, Kind.GLANCE), turn(1, Kind.GLANCE)]
+    assert await served(turns, *asked) == [True, False, False, True, False]
+    turns.done(asked[3])
+    turns.put("second")
+    # AND whoever has none comes first
+    others = turn(2, Kind.QUESTION)
+    turns = two()
+    assert await served(turns, turn(1, Kind.LONG)) == [True]
+    await turns.get(others)
+    waiting = [asyncio.ensure_future(turns.get(each)) for each in (turn(1, Kind.GLANCE), turn(3, Kind.GLANCE))]
+    await asyncio.sleep(0)
+    turns.done(others)
+    turns.put("second")
+    await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [False, True]
+    for one in waiting:
+        one.cancel()
 
 
 @pytest.mark.parametrize("kind", [Kind.LONG, Kind.PUSHED])

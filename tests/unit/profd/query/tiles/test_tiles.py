@@ -14,6 +14,8 @@ from profd.errors import BadInput, Exhausted
 from profd.events import DeviceType, Kind, Tracks
 from profd.query.tiles import kept, lanes, pyramid, timeline
 from profd.query.tiles.answer import tiles
+from profd.questions.answer import answer
+from profd.questions.table import QUESTIONS
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import Rollups, rules_of
 
@@ -180,6 +182,35 @@ def test_tiles_are_what_a_drawing_of_every_event_is(
         assert told(answer) == drawing(events, last, window, answer["pixel_ns"]), (low, high, width)
         assert answer["left_out"] == 0
     assert len(levels) > 10
+
+
+def test_a_job_that_asks_for_a_place_builds_nothing_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pyramids(monkeypatch)
+    directory = str(stored(some_events(5), tmp_path).directory)
+    path = tmp_path / "answer"
+
+    def ask(**given: Any) -> dict[str, Any]:
+        with path.open("wb") as out:
+            return answer(
+                QUESTIONS["tiles"],
+                {"trace_dir": directory, "with_tracks": True, **given},
+                [out.fileno()],
+                lambda *_: None,
+            )
+
+    assert ask(asks=True) == {"needs_staging": True}
+    assert path.read_bytes() == b""
+    staging, index = tmp_path / "staging", tmp_path / "index"
+    staging.mkdir()
+    assert ask(staging=str(staging)) == {}
+    index.mkdir()
+    for file in staging.iterdir():
+        file.rename(index / file.name.removeprefix("0."))
+    first = told(json.loads(path.read_bytes()))
+    assert ask(asks=True, trace_index=str(index)) == {}
+    assert told(json.loads(path.read_bytes())) == first
 
 
 @pytest.fixture
