@@ -76,6 +76,13 @@ def group_rows(columns: list[Int64]) -> tuple[Int64, Int64]:
 def sum_by(group: Int64, groups: int, values: Int64) -> Int64:
     """Sum of `values` in each of `groups` groups; absent values are skipped, sums saturate."""
 
+def typical_of_steps(group: Int64, groups: int, step: Int64, steps: int, values: Int64) -> tuple[Float64, Float64]:
+    """(median, median deviation from it) of the sums of `values` in each of `steps` steps, for each group.
+
+    A group's sum in a step that it is not seen in is 0; no array of groups times steps is made. Absent values are
+    skipped, sums saturate.
+    """
+
 def subtree_sums(own: Int64, parent: Int64) -> Int64:
     """Sum of `own` over each row and all below it, saturating; a negative parent is none.
 

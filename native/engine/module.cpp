@@ -16,6 +16,7 @@
 #include "spans.h"
 #include "tensors.h"
 #include "tree.h"
+#include "typical.h"
 
 NB_MODULE(_engine, m) {
   nanobind::set_leak_warnings(false);  // at exit threads of ours still hold objects; the kernel takes them back
@@ -35,4 +36,5 @@ NB_MODULE(_engine, m) {
   profd::bind_spans(m);
   profd::bind_tensors(m);
   profd::bind_tree(m);
+  profd::bind_typical(m);
 }

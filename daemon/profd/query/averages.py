@@ -127,7 +127,7 @@ def averages_of_trace(
         if calls is not None:
             calls.counted[apart(table, reader.meta)] = False
         return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward, calls=calls)
-    stretches = recorded_stretches(reader.iterate(columns, args=False))
+    stretches = recorded_stretches(reader.iterate(columns, args=False), len(reader))
     return _merge(_group(table, calls, True, grouping) for table, calls in stretches)
 
 
@@ -206,7 +206,7 @@ def averages(
         return [row for row in rows if row.count]
     if grouping.by_context or with_backward:
         return _group(table, recorded_calls(table), raw, grouping, None, backward)
-    return _merge(_group(part, calls, raw, grouping) for part, calls in recorded_stretches([table]))
+    return _merge(_group(part, calls, raw, grouping) for part, calls in recorded_stretches([table], len(table)))
 
 
 def _group(

@@ -122,6 +122,7 @@ KERNELS: dict[str, Callable[[Given], Any]] = {
     "sum_groups": lambda of: _engine.sum_groups([(c, of.number()) for c in of.several()], of(U8), [of(I64), of(I64)]),
     "tensor_islands": lambda of: _engine.tensor_islands(of(I32), of(U8), of(I64), of(I64)),
     "trees": _trees,
+    "typical_of_steps": lambda of: _engine.typical_of_steps(of(I64), of.number(), of(I64), of.number(), of(I64)),
 }
 
 

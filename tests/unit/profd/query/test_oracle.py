@@ -63,14 +63,14 @@ def test_raw(events: list[Event]) -> None:
     assert as_table(averages(table_of(events), raw=True)) == raw_table(events)
 
 
-@given(st.lists(st.one_of(CALLS, WORK), max_size=30), st.integers(1, 9))
-def test_raw_does_not_depend_on_segments(events: list[Event], rows: int) -> None:
+@given(st.lists(st.one_of(CALLS, WORK), max_size=30), st.integers(1, 9), st.integers(0, 1))
+def test_raw_does_not_depend_on_segments(events: list[Event], rows: int, hidden: int) -> None:
     table = table_of(events)
     segments = [
         EventTable({name: values[at : at + rows] for name, values in table.columns.items()}, table.dictionaries, {}, at)
         for at in range(0, len(table), rows)
     ]
-    pieces = list(recorded_stretches(segments))
+    pieces = list(recorded_stretches(segments, len(table) + hidden))
     assert sum(int(calls.counted.sum()) for _, calls in pieces) == len(events)
     own: dict[str, int] = {}
     for _, calls in pieces:
