@@ -122,3 +122,12 @@ def _cells(seen: Seen, begin: int, lanes: Lanes, order: Order) -> dict[str, Any]
         "busy": cells.busy.tolist(),
         "kinds": cells.kinds.tolist(),
     }
+
+
+def _starts(buckets: Array, level: int, begin: int) -> list[int]:
+    """Where these pixels begin, from the begin of the window on."""
+    most = (1 << 62) >> level
+    if abs(begin) < 1 << 62 and len(buckets) and -most < int(buckets.min()) and int(buckets.max()) < most:
+        found: list[int] = (begin + (buckets << level)).tolist()
+        return found
+    return [begin + (bucket << level) for bucket in buckets.tolist()]  # of windows that 64 bits do not hold
