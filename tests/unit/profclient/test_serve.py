@@ -56,7 +56,7 @@ def test_nothing_without_the_address(path: str) -> None:
 def test_only_loopback_listens() -> None:
     with closing(served()) as trace:
         assert trace.url.startswith(f"http://{trace.address}:")
-        assert ipaddress.ip_address(trace._server.server_address[0]).is_loopback
+        assert ipaddress.ip_address(trace.address).is_loopback
 
 
 def test_a_title_cannot_leave_its_string() -> None:
