@@ -75,7 +75,7 @@ HOSTILE := tests/unit/profd/targets/errands tests/integration/kineto/test_{dead_
   tests/integration/daemon/test_{fair_shares,old_kernels,small_disk,audit,hostile_bundles}.py tests/integration/sdk/test_{daemon_faults,hostile_agent,hostile_client}.py \
   tests/integration/ingest/test_hostile.py tests/integration/cli/test_export_commands.py \
   tests/unit/profd/workers/test_{confinement,calls}.py tests/unit/profd/targets/test_identity.py tests/unit/profd/{trust,observers} tests/unit/profclient/ui tests/integration/ui/test_server.py \
-  tests/unit/profclient/{test_layout,fleet/test_{collect,messages,records}}.py \
+  tests/unit/profclient/{test_layout,cli/test_words_of_hosts,fleet/test_{collect,messages,records}}.py \
   tests/unit/profd/{telemetry/test_metrics_server,rpc/test_{door,carried},attached/agents,decode/test_xspace_cost,sources/kineto/test_{floods,drain}}.py
 hostile: env ## hostile users: what was found in shared use, tried again (as root, to be somebody else)
 	@$(BIN)/python -m pytest -v -n 2 --dist loadgroup $(HOSTILE)

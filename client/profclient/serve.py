@@ -17,6 +17,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import BinaryIO
 
+from profclient.loopback import own_address
+
 _ENTRANCE = """<!doctype html>
 <meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>profctl open</title>
 <meta http-equiv="refresh" content="0; url={url}">
@@ -26,7 +28,6 @@ _ENTRANCE = """<!doctype html>
 UI = "https://ui.perfetto.dev"
 PIECE_BYTES = 512 * 1024
 IDLE_SECONDS = 60  # of a connection
-_LOOPBACK = "127.0.0.1"
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>profctl open</title>
@@ -71,10 +72,10 @@ class OneTrace:
         self._token = secrets.token_urlsafe(24)
         self._lock = threading.Lock()
         self._done = threading.Event()
-        self._server = ThreadingHTTPServer((_LOOPBACK, port), _handler(self))
+        self._server = ThreadingHTTPServer((own_address(), port), _handler(self))
         self._server.daemon_threads = True
-        self.port: int = self._server.server_address[1]
-        self.url = f"http://{_LOOPBACK}:{self.port}/{self._token}/"
+        self.address, self.port = str(self._server.server_address[0]), int(self._server.server_address[1])
+        self.url = f"http://{self.address}:{self.port}/{self._token}/"
         self._thread = threading.Thread(target=self._server.serve_forever, name="serve-trace", daemon=True)
         self._thread.start()
 

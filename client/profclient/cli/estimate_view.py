@@ -65,7 +65,7 @@ def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:
         "raw data": size(estimate.trace_bytes) if estimate.HasField("trace_bytes") else "not known",
         "time of it": duration(estimate.cost_ns) if estimate.HasField("cost_ns") else "not known",
     }
-    lines = [printable(head), f"  source        {estimate.source}: {printable(estimate.choice)}"]
+    lines = [printable(head), f"  source        {printable(estimate.source)}: {printable(estimate.choice)}"]
     lines.append(f"  permission    {printable(estimate.permission)}")
     lines += [f"  {name:<13} {value}" for name, value in known.items()]
     lines += [f"  not honoured  {printable(text)}" for text in estimate.not_honoured]

@@ -60,7 +60,7 @@ class FleetProgress(Progress):
             said = f"{len(taking):,} of {counted(len(fleet.hosts), 'host')}, {processes}; "
             say(f"{said}{_begin(start_ns, meeting)}")
             if meeting.why:
-                say(wrapped(f"  by clock, and not at one step: {meeting.why}", hang=4))
+                say(wrapped(f"  by clock, and not at one step: {one_line(sentence(meeting.why))}", hang=4))
         without = [f"{host}: {state.why}" for host, state in fleet.hosts.items() if state.stand is Stand.OUT]
         without += [f"{host}: {line}" for host, state in fleet.hosts.items() for line in state.unable if not state.why]
         for line in _some(without, "more"):
@@ -82,7 +82,7 @@ def print_outcome(outcome: Outcome) -> None:
     for line in _some(list(_exceptions(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  missing    {one_line(line)}", hang=13))
     if (steps := outcome.steps) is not None:
-        click.echo(wrapped(f"  steps      {_common(steps)}", hang=13))
+        click.echo(wrapped(f"  steps      {one_line(sentence(_common(steps)))}", hang=13))
     for line in _some(list(_clock_lines(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  clock      {one_line(line)}", hang=13))
     if any(target.trace for _, target in outcome.targets):

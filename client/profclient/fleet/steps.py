@@ -12,6 +12,7 @@ SECOND: Final = 1_000_000_000
 MEET_NS: Final = 30 * SECOND  # from the first rank that is there to the last: nobody waits longer, armed
 EASE: Final = 1.25  # steps may become as much faster than they were
 AROUND: Final = 2  # by clock: steps beyond those asked for, one on each side
+NUMBER_MAX: Final = 1 << 53  # of a step: at a thousand a second a program takes 285,000 years to it
 AT_LEAST_NS: Final = SECOND // 4  # by clock: what ranks may begin apart, where steps are shorter than that
 
 
@@ -29,6 +30,8 @@ class Pace:
         """Why it cannot be said when it will be at a step; empty: it can."""
         if not self.can:
             return f"{self.who} cannot begin at a step"
+        if min(self.steps.begun, self.steps.running_ns, self.steps.step_ns) < 0 or self.steps.begun > NUMBER_MAX:
+            return f"{self.who} numbers its steps as no program does"
         if not self.steps.begun:
             return f"{self.who} does not number its steps (profclient.step())"
         return "" if self.steps.step_ns else f"nobody knows yet how long the steps of {self.who} take"

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
+from profclient.loopback import COMMON
+
 FILE_SECONDS: Final = 60.0  # a browser opens a file at once
 PRINTED_SECONDS: Final = 600.0  # a person may have to make a tunnel first
 NO_ORIGIN: Final = "null"  # of a page that was a file
@@ -17,13 +19,14 @@ _KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a browser may call the server at this port. Any other name is another server's, or a lie (DNS rebinding)."""
+    """What a browser may call the server. Any other name is another server's, or a lie (DNS rebinding)."""
 
+    address: str
     port: int
 
     def is_host(self, host: str | None) -> bool:
-        """Of a `Host` header."""
-        return host in (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
+        """Of a `Host` header: the server's own address, and the near end of a tunnel."""
+        return host in [f"{name}:{self.port}" for name in (self.address, COMMON, "localhost")]
 
     def is_origin(self, origin: str | None, host: str | None) -> bool:
         """Of an `Origin` header; requests that read without a page behind them have none."""

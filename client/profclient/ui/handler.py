@@ -107,10 +107,10 @@ class Handler(BaseHTTPRequestHandler):
         """Raises Refused for what no page of ours asks."""
         names, host, origin = self.page_server.names, self.headers.get("Host"), self.headers.get("Origin")
         if not names.is_host(host):
-            port = self.page_server.port
+            port, url = self.page_server.port, self.page_server.url
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"This server is http://127.0.0.1:{port} and nothing else; a tunnel must begin at port {port}, too.",
+                f"This server is {url} and nothing else; a tunnel must begin at port {port}, too.",
             )
         if not names.is_origin(origin, host) and not (self._is_entrance() and origin == NO_ORIGIN):
             raise Refused(HTTPStatus.FORBIDDEN, "This request came from a page of another server.")

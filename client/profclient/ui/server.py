@@ -13,11 +13,11 @@ from collections.abc import Callable
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 
+from profclient.loopback import COMMON, own_address
 from profclient.ui.asking import Library
 from profclient.ui.gate import Keys, Names
 from profclient.ui.peers import Peers
 
-LOOPBACK: Final = "127.0.0.1"
 UNUSED_SECONDS: Final = 8 * 3600.0
 CONNECTIONS_MAX: Final = 32
 """A browser opens six to one server."""
@@ -58,11 +58,12 @@ class PageServer(ThreadingMixIn, TCPServer):
         from profclient.ui.handler import Handler
 
         self._peers = Peers()
-        super().__init__((LOOPBACK, port), Handler)
-        self.port = int(self.server_address[1])
+        super().__init__((own_address(), port), Handler)
+        self.address, self.port = str(self.server_address[0]), int(self.server_address[1])
         self.library, self.page = library, page
-        self.names, self.keys = Names(self.port), Keys()
-        self.url = f"http://{LOOPBACK}:{self.port}/"
+        self.names, self.keys = Names(self.address, self.port), Keys()
+        self.url = f"http://{self.address}:{self.port}/"
+        self.tunnel_url = f"http://{COMMON}:{self.port}/"  # at the near end of one
         self.on_page: Callable[[], None] = lambda: None  # a browser has come in
         self._unused_seconds, self._say = unused_seconds, say
         self._uid = os.geteuid()

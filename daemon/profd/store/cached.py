@@ -1,6 +1,6 @@
 """Rollups of exported captures, in the cache of the user that asks: nothing is written where a capture lies.
 
-    $XDG_CACHE_HOME/profd/rollups/<digest of a commit and a trace>/<name>
+    $XDG_CACHE_HOME/profd/rollups/<digest of a copy of a capture and a trace>/<name>
 
 Bounded: those that were written longest ago go first. Who removes the directory loses nothing but time.
 """
@@ -37,11 +37,11 @@ class CachedRollups:
         self._root = root
         self._most = most
 
-    def directory(self, commit: str, trace: str) -> Path | None:
-        """Those of a trace of this commit, which is named by a digest; None where nothing is kept."""
+    def directory(self, copy: str, trace: str) -> Path | None:
+        """Those of a trace of this copy of a capture, which is named by digests; None where nothing is kept."""
         if self._root is None:
             return None
-        return self._root / hashlib.sha256(f"{commit} {trace}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._root / hashlib.sha256(f"{copy} {trace}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def staging(self) -> Path | None:
         """A fresh, empty directory for a job to write new ones to; None where there can be none."""

@@ -65,7 +65,9 @@ class ExportedStore:
         """
         self.root = root
         self._rollups = rollups or CachedRollups(None)
-        self._commits: dict[str, str] = {}  # trace -> digest of the commit that has it
+        self._copies: dict[
+            str, str
+        ] = {}  # trace -> digest of the commit that has it, and of its files as they lie here
         self._records: dict[str, TraceRecord] = {}
         self._directories: dict[str, Path] = {}
         self._wrong: dict[str, BadTrace] = {}  # by what the directory says that it is
@@ -127,7 +129,7 @@ class ExportedStore:
 
     def index(self, trace: str) -> Path | None:
         """Where rollups of a trace lie, if it has any; None: none are kept."""
-        return self._rollups.directory(self._commits[trace], trace)
+        return self._rollups.directory(self._copies[trace], trace)
 
     def rollups_staging(self, traces: Sequence[TraceRecord]) -> Path | None:
         """A directory for what a job works out of these; None where nothing is kept."""
@@ -175,7 +177,7 @@ class ExportedStore:
             taken[one.trace] = directory, named
         digest = _sha256(folder / COMMIT_FILE)
         for trace, (directory, record) in taken.items():
-            self._commits[trace] = digest
+            self._copies[trace] = f"{digest} {_copy_of(directory)}"
             self._directories[trace] = directory
             self._records[trace] = record
 
@@ -242,6 +244,16 @@ def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
     if unnamed:
         raise BadTrace(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
     return meta
+
+
+def _copy_of(directory: Path) -> str:
+    """What tells these files from others that the same commit names: nobody but the kernel sets these numbers.
+
+    Their bytes are compared on request alone, and answers about others must not be given for them.
+    """
+    files = sorted((path.name, path.lstat()) for path in directory.iterdir())
+    told = [(name, found.st_dev, found.st_ino, found.st_ctime_ns) for name, found in files]
+    return hashlib.sha256(repr((directory.resolve(), told)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _mode(path: Path) -> int:

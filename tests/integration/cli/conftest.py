@@ -42,7 +42,7 @@ class Host:
     def profctl(self, *arguments: str) -> Done:
         done = subprocess.run(
             [*PROFCTL, *arguments],
-            env=self.daemon.environ,
+            env={**self.daemon.environ, "XDG_CACHE_HOME": str(self.daemon.directory / "cache")},
             capture_output=True,
             text=True,
             timeout=PROFCTL_SECONDS,

@@ -63,7 +63,8 @@ class TwoHosts:
 
     @property
     def environ(self) -> dict[str, str]:
-        return {**os.environ, "XDG_STATE_HOME": str(self.folder / "xdg"), "PROFD_ADDRESS": "unix:/nowhere"}
+        homes = {name: str(self.folder / "xdg") for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
+        return {**os.environ, **homes, "PROFD_ADDRESS": "unix:/nowhere"}
 
     def profctl(self, *arguments: str) -> Done:
         done = subprocess.run(

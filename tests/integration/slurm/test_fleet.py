@@ -113,7 +113,7 @@ def profctl(cluster, folder, python):
             arguments += ("--remote-python", str(python))
         return subprocess.run(
             [*PROFCTL, *arguments],
-            env={**cluster.environ, "XDG_STATE_HOME": str(folder), **environ},
+            env={**cluster.environ, "XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder), **environ},
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from profclient.cli.flame import layout
 from profclient.cli.units import duration
+from profclient.ui.asking import Library
+from profclient.ui.server import PageServer
 
 from tests.integration.ui.conftest import HOSTILE, PROFCTL, SLOW, STEPS, Page
 from tests.support.waiting import until
@@ -502,14 +504,57 @@ def test_a_page_of_another_server_gets_nothing(page: Page, browser: Any) -> None
         tab.close()
 
 
+OTHER = {"/": ("text/html", "<!doctype html><title>other</title><body></body>")}
+# For good: a worker that reads what our page is given, and files of ours with another content.
+LEAVES = {
+    "/": ("text/html", """<!doctype html><title>other</title><script src="/static/enter.js"></script><script>
+        navigator.serviceWorker.register("/static/worker.js", {scope: "/"}).then(() => navigator.serviceWorker.ready)
+          .then(() => { document.title = "left"; });</script>"""),
+    "/static/enter.js": ("text/javascript", "document.title = 'taken'"),
+    "/static/worker.js": ("text/javascript", """
+        self.addEventListener("install", () => self.skipWaiting());
+        self.addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+        self.addEventListener("fetch", (event) => event.respondWith(new Response(
+          "<!doctype html><title>taken</title><h1>Traces</h1>", {headers: {"Content-Type": "text/html"}})));"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ["file", "printed"])
+def test_what_another_users_server_left_in_the_browser_meets_no_page_of_ours(
+    browser: Any, tmp_path: Path, address: str
+) -> None:
+    """GIVEN a visit to another user's server at the port that ours has later THEN the browser asks ours."""
+    tab = browser.new_context().new_page()
+    with another_server(LEAVES) as other:
+        tab.goto(other)
+        tab.wait_for_function("() => document.title === 'left'")
+        port = int(other.rstrip("/").rpartition(":")[2])
+    with PageServer(Library(tmp_path), "/", port) as server:
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        try:
+            entrance = tmp_path / "open.html"
+            entrance.write_text(server.entrance)
+            tab.goto(entrance.as_uri() if address == "file" else f"{server.url}#key={server.keys.for_terminal()}")
+            tab.get_by_role("heading", name="Traces").wait_for()
+            assert tab.title() == "Traces · profd"
+        finally:
+            tab.context.close()
+            server.stop()
+            thread.join()
+
+
 @contextmanager
-def another_server() -> Iterator[str]:
+def another_server(files: Mapping[str, tuple[str, str]] = OTHER) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            kind, text = files.get(self.path, files["/"])
             self.send_response(200)
-            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Type", kind)
+            self.send_header("Cache-Control", "max-age=31536000, immutable")
+            self.send_header("Service-Worker-Allowed", "/")
             self.end_headers()
-            self.wfile.write(b"<!doctype html><title>other</title><body></body>")
+            self.wfile.write(text.encode())
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
             """Nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import os
 import re
@@ -68,14 +69,14 @@ class Got:
 def request(server: PageServer, method: str, path: str, body: bytes = b"{}", **headers: str | None) -> Got:
     """As the page asks; headers by name, None for none."""
     all_of_them: dict[str, str | None] = {
-        "Host": f"127.0.0.1:{server.port}",
-        "Origin": f"http://127.0.0.1:{server.port}" if method == "POST" else None,
+        "Host": f"{server.address}:{server.port}",
+        "Origin": server.url.rstrip("/") if method == "POST" else None,
         "Content-Type": "application/json",
         "Authorization": f"Bearer {server.keys.session}",
         "Content-Length": str(len(body)) if method == "POST" else None,
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
-    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)) as connection:
+    with closing(http.client.HTTPConnection(server.address, server.port, timeout=PATIENCE_SECONDS)) as connection:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in all_of_them.items():
             if value is not None:
@@ -92,12 +93,18 @@ def enter(server: PageServer, key: str, origin: str | None = "null", **headers: 
 
 
 def test_it_listens_on_loopback_alone(server: PageServer) -> None:
-    assert server.socket.getsockname()[0] == "127.0.0.1"
+    assert ipaddress.ip_address(server.socket.getsockname()[0]).is_loopback
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=[path for _, path in ROUTES])
 def test_another_name_of_the_server_is_refused_on_every_route(server: PageServer, method: str, path: str) -> None:
-    for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1", f"127.0.0.1:{server.port + 1}", None):
+    for host in (
+        "evil.example",
+        f"evil.example:{server.port}",
+        server.address,
+        f"{server.address}:{server.port + 1}",
+        None,
+    ):
         got = request(server, method, path, Host=host)
         assert got.status == 421
         assert f"must begin at port {server.port}".encode() in got.body
@@ -105,7 +112,7 @@ def test_another_name_of_the_server_is_refused_on_every_route(server: PageServer
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=[path for _, path in ROUTES])
 def test_a_page_of_another_server_is_refused_on_every_route(server: PageServer, method: str, path: str) -> None:
-    origins = ["http://evil.example", f"http://127.0.0.1:{server.port + 1}", f"https://127.0.0.1:{server.port}"]
+    origins = ["http://evil.example", f"http://127.0.0.1:{server.port}", f"https://{server.address}:{server.port}"]
     for origin in origins if path == "/enter" else [*origins, "null"]:
         assert request(server, method, path, Origin=origin).status == 403
 
@@ -234,11 +241,11 @@ def test_requests_are_bounded(server: PageServer) -> None:
 
 def test_a_refused_request_leaves_nothing_to_be_read_as_the_next_one(server: PageServer) -> None:
     """Its body could be a request with another name of the server."""
-    name = b"Host: 127.0.0.1:%d\r\n" % server.port
+    name = f"Host: {server.address}:{server.port}\r\n".encode()
     inner = b"GET / HTTP/1.1\r\n%s\r\n" % name
     refused = b"POST /api/host HTTP/1.1\r\nHost: evil\r\nContent-Length: %d\r\n\r\n%s" % (len(inner), inner)
     last = b"GET /nothing HTTP/1.1\r\nConnection: close\r\n%s\r\n" % name
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+    with socket.create_connection((server.address, server.port)) as connection:
         connection.sendall(refused + last)
         answers = b"".join(iter(lambda: connection.recv(65536), b""))
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"421", b"404"]
@@ -246,8 +253,8 @@ def test_a_refused_request_leaves_nothing_to_be_read_as_the_next_one(server: Pag
 
 def test_more_connections_than_a_browser_has_are_closed() -> None:
     with serving() as server:
-        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(CONNECTIONS_MAX)]
-        with socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) as one:
+        held = [socket.create_connection((server.address, server.port)) for _ in range(CONNECTIONS_MAX)]
+        with socket.create_connection((server.address, server.port), PATIENCE_SECONDS) as one:
             assert one.recv(1) == b""
         for connection in held:
             connection.close()
@@ -264,18 +271,18 @@ def _answers(server: PageServer) -> bool:
 # As another user who was told everything: the session's key, and a key that is good once.
 ASKS = """
 import encodings.idna, os, socket, sys  # what is imported later others may not be able to read
-uid, port, session, once = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+uid, address, port, session, once = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:]
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
-head = f"Host: 127.0.0.1:{port}\\r\\nContent-Type: application/json\\r\\nAuthorization: Bearer {session}\\r\\n"
+head = f"Host: {address}:{port}\\r\\nContent-Type: application/json\\r\\nAuthorization: Bearer {session}\\r\\n"
 form = f"key={once}"
 for text in (
     f"GET / HTTP/1.1\\r\\n{head}\\r\\n",
     f"POST /api/host HTTP/1.1\\r\\n{head}Content-Length: 2\\r\\n\\r\\n{{}}",
-    f"POST /enter HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nOrigin: null\\r\\n"
+    f"POST /enter HTTP/1.1\\r\\nHost: {address}:{port}\\r\\nOrigin: null\\r\\n"
     f"Content-Type: application/x-www-form-urlencoded\\r\\nContent-Length: {len(form)}\\r\\n\\r\\n{form}",
 ):
     answer = b""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
+    with socket.create_connection((address, port)) as connection:
         try:
             connection.sendall(text.encode())
             answer = connection.recv(1000)
@@ -290,7 +297,8 @@ def test_another_user_gets_not_a_byte_whatever_it_knows() -> None:
     told: list[str] = []
     with serving(say=told.append) as server:
         once = server.keys.for_file()
-        words = [sys.executable, "-c", ASKS, str(OTHER), str(server.port), server.keys.session, once]
+        told_of = [server.address, str(server.port), server.keys.session, once]
+        words = [sys.executable, "-c", ASKS, str(OTHER), *told_of]
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
         assert done.stdout.splitlines() == ["b''"] * 3
         assert request(server, "GET", "/").status == 200

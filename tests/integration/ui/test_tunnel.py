@@ -33,7 +33,7 @@ def test_a_tunnel_of_the_same_port_leads_to_the_page(tmp_path: Path) -> None:
     with ssh.sshd(tmp_path) as sshd, PageServer(Library()) as server:
         serving = threading.Thread(target=server.serve)
         serving.start()
-        way = f"{NEAR}:{server.port}:127.0.0.1:{server.port}"
+        way = f"{NEAR}:{server.port}:{server.address}:{server.port}"
         tunnel = subprocess.Popen(["ssh", "-F", str(sshd.config), "-N", "-L", way, "the-host"])
         try:
             until(lambda: status(server.port, f"localhost:{server.port}") == 200, "the tunnel leads to the page")

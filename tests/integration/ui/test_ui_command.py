@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from profclient.cli.commands.ui import page_of
 from profclient.errors import UsageError
 
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
-URL = "http://127.0.0.1:40123/"
+URL = "http://127.93.7.40:40123/"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,8 @@ def test_without_a_browser_the_address_and_the_tunnel_are_printed(tmp_path, monk
     port = address.removeprefix("http://127.0.0.1:").partition("/#key=")[0]
     assert port.isdigit()
     assert rest == ""
-    assert f"ssh -L {port}:127.0.0.1:{port} " in said
+    assert re.search(rf"ssh -L {port}:127\.\d+\.\d+\.\d+:{port} ", said)
+    assert f"ssh -L {port}:127.0.0.1:" not in said
     assert "You came by ssh" in said
     assert address.partition("key=")[2].strip() not in said
     assert process.returncode == 130

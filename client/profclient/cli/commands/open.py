@@ -18,6 +18,7 @@ from profclient.cli.options import part_options, part_query, warn_if_beyond
 from profclient.cli.output import say
 from profclient.cli.units import size
 from profclient.errors import UsageError
+from profclient.loopback import COMMON
 from profclient.serve import OneTrace
 
 TOLD_EVENTS: Final = 200_000  # fewer are written before anybody wonders
@@ -31,7 +32,7 @@ TOLD_SECONDS: Final = 3.0
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="Serve at this port, for a tunnel: ssh -L PORT:127.0.0.1:PORT HOST.",
+    help="Serve at this port, for a tunnel, whose line is printed.",
 )
 @part_options
 def open_trace(
@@ -45,7 +46,7 @@ def open_trace(
 ) -> None:
     """Show a trace in a browser, with Perfetto.
 
-    profctl serves only this trace, on 127.0.0.1, under an address that nobody can guess, until
+    profctl serves only this trace, on loopback, under an address that nobody can guess, until
     the browser has fetched the trace once or you press Ctrl-C. The trace stays on your machine:
     Perfetto's page works inside the browser.
     """
@@ -64,8 +65,11 @@ def open_trace(
         with closing(served), ExitStack() as ending:
             click.echo(served.url)
             if no_browser or not browser.browse(served, ending):
-                tunnel = f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
-                say(f"open this address in a browser on this machine; from another one: {tunnel}")
+                tunnel = f"ssh -L {served.port}:{served.address}:{served.port} {socket.gethostname()}"
+                say(
+                    f"open this address in a browser on this machine; from another one: {tunnel}, and there the same "
+                    f"address with {COMMON} in the place of {served.address}"
+                )
             say(f"{size(written)}; profctl serves the trace once, or until Ctrl-C")
             served.wait()
 

@@ -13,6 +13,7 @@ import click
 from profclient.cli import browser
 from profclient.cli.output import say
 from profclient.errors import UsageError
+from profclient.loopback import COMMON
 from profclient.ui.asking import Library
 from profclient.ui.server import UNUSED_SECONDS, PageServer
 
@@ -29,14 +30,14 @@ _PAGE = re.compile(
 def ui(what: str, no_browser: bool, port: int) -> None:
     """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons.
 
-    profctl serves the page with your rights, on 127.0.0.1, to your own processes, until Ctrl-C or until nobody has used
+    profctl serves the page with your rights, on loopback, to your own processes, until Ctrl-C or until nobody has used
     it for 8 hours. It reads and changes nothing. The browser gets in by a key that is good once. A colleague opens an
     address that you copy from the page with `profctl ui ADDRESS`.
 
     \b
       profctl ui                       # the list of traces
       profctl ui 06v1                  # straight to a trace
-      profctl ui 'http://127.0.0.1:40123/#/trace/06v1?step=12'
+      profctl ui 'http://127.93.7.40:40123/#/trace/06v1?step=12'
       profctl --store DIR ui           # without a daemon
     """
     library = Library(click.get_current_context().find_root().obj)
@@ -57,11 +58,18 @@ def ui(what: str, no_browser: bool, port: int) -> None:
 
 
 def _print_address(server: PageServer) -> None:
-    click.echo(f"{server.url}#key={server.keys.for_terminal()}")
+    """For a browser that is here, or, after ssh, where the user is."""
+    afar = bool(os.environ.get("SSH_CONNECTION"))
+    click.echo(f"{server.tunnel_url if afar else server.url}#key={server.keys.for_terminal()}")
+    tunnel = f"ssh -L {server.port}:{server.address}:{server.port} {socket.gethostname()}"
+    if afar:
+        say("You came by ssh: run this on the machine that you came from, then open the address there:")
+        say(f"  {tunnel}")
+        say(f"It is good once, for 10 minutes. A browser on this machine finds {server.address} instead of {COMMON}.")
+        return
     say("Open this address in a browser on this machine; it is good once, for 10 minutes.")
-    tunnel = f"ssh -L {server.port}:127.0.0.1:{server.port} {socket.gethostname()}"
-    where = "You came by ssh" if os.environ.get("SSH_CONNECTION") else "From another machine"
-    say(f"{where}: run this there first, then open the address there:\n  {tunnel}")
+    say(f"From another machine: run this there first, then open it there, with {COMMON} instead of {server.address}:")
+    say(f"  {tunnel}")
 
 
 def page_of(what: str) -> str:

@@ -72,7 +72,8 @@ def _on_hosts(hosts: Way, request: capture_pb2.WhereRequest, as_json: bool) -> i
 
 def _json(answer: capture_pb2.WhereResponse) -> list[dict[str, Any]]:
     """Each process, with what is said of its job's collectives."""
-    said = {pid: collectives_json(job) for job in answer.collectives for pid in job.pids}
+    told = [(collectives_json(job), job.pids) for job in answer.collectives]
+    said = {pid: job for job, pids in told for pid in pids}
     return [{**_process_json(process), "collectives": said.get(process.pid)} for process in answer.processes]
 
 

@@ -57,6 +57,28 @@ def test_a_large_answer_of_a_daemon_is_read() -> None:
     assert parsed(answer.SerializeToString(), pb.WhereResponse) == answer
 
 
+@pytest.mark.parametrize(
+    ("processes", "jobs", "why"),
+    [
+        pytest.param(messages.TARGETS_MAX + 1, [], "more than 4,096 processes", id="processes"),
+        pytest.param(0, [pb.Collectives(pids=range(messages.TARGETS_MAX + 1))], "more than 4,096", id="asked"),
+        pytest.param(
+            2, [pb.Collectives(pids=[0, 1], sentences=["x" * 1000])], "says more of collectives", id="product"
+        ),
+    ],
+)
+def test_stacks_that_would_be_endless_as_json_are_refused(
+    monkeypatch: pytest.MonkeyPatch, processes: int, jobs: list[pb.Collectives], why: str
+) -> None:
+    monkeypatch.setattr(messages, "COLLECTIVES_BYTES_MAX", 2000)
+    stacks = [pb.ProcessStacks(pid=number) for number in range(processes)]
+    answer = pb.WhereResponse(processes=stacks, collectives=jobs)
+    with pytest.raises(ClientError, match=why):
+        parsed(answer.SerializeToString(), pb.WhereResponse)
+    few = pb.WhereResponse(processes=stacks[:1], collectives=[pb.Collectives(pids=[0, 1], sentences=["x" * 1000])])
+    assert parsed(few.SerializeToString(), pb.WhereResponse) == few
+
+
 class _Channel:
     """Answers each call with these bytes, as gRPC does for a caller who parses them."""
 

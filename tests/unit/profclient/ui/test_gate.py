@@ -5,26 +5,45 @@ from __future__ import annotations
 import pytest
 from profclient.ui.gate import FILE_SECONDS, PRINTED_SECONDS, Keys, Names
 
-NAMES = Names(4711)
-HOST = "127.0.0.1:4711"
+NAMES = Names("127.93.7.40", 4711)
+HOST = "127.93.7.40:4711"
 
 
-@pytest.mark.parametrize("host", [HOST, "localhost:4711"])
-def test_the_server_has_two_names(host: str) -> None:
+@pytest.mark.parametrize("host", [HOST, "127.0.0.1:4711", "localhost:4711"])
+def test_the_server_has_its_own_name_and_those_of_a_tunnel(host: str) -> None:
     assert NAMES.is_host(host)
     assert NAMES.is_origin(f"http://{host}", host)
     assert NAMES.is_origin(None, host)
 
 
 @pytest.mark.parametrize(
-    "host", [None, "", "127.0.0.1", "127.0.0.1:4712", "evil.example:4711", "localhost.evil.example:4711", f"{HOST} "]
+    "host",
+    [
+        None,
+        "",
+        "127.93.7.40",
+        "127.93.7.40:4712",
+        "127.93.7.41:4711",
+        "evil.example:4711",
+        "localhost.evil.example:4711",
+        f"{HOST} ",
+    ],
 )
 def test_it_has_no_other(host: str | None) -> None:
     assert not NAMES.is_host(host)
 
 
 @pytest.mark.parametrize(
-    "origin", ["null", "", "http://127.0.0.1:4712", f"https://{HOST}", f"http://{HOST}/", "http://localhost:4711"]
+    "origin",
+    [
+        "null",
+        "",
+        "http://127.93.7.40:4712",
+        "http://127.0.0.1:4711",
+        f"https://{HOST}",
+        f"http://{HOST}/",
+        "http://localhost:4711",
+    ],
 )
 def test_pages_of_other_origins_are_others(origin: str) -> None:
     assert not NAMES.is_origin(origin, HOST)
