@@ -142,4 +142,5 @@ def _large_traces() -> Iterator[Row]:
 
 def _cpu(question: str, stored: str) -> float:
     arguments = {"job": question, "trace_dir": stored, "repeat": 3}
-    return statistics.median(child("bench.ours.engine:query_cpu", arguments, environment=ALLOCATOR)["result"])
+    taken: list[float] = child("bench.ours.engine:query_cpu", arguments, environment=ALLOCATOR)["result"]
+    return statistics.median(taken)

@@ -17,8 +17,6 @@ from tests.support.importing import import_trace
 from tests.support.simulated_job import Plan, files
 
 LATE = 17
-# A step has its own row, three for each operator and for its collective: 1,000.
-_PLAN = {"steps": 100, "device": True, "operators": 332, "late": {LATE: 800_000}}
 
 
 def fill(root: str, ranks: int) -> int:
@@ -26,8 +24,10 @@ def fill(root: str, ranks: int) -> int:
     folder = Path(root)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    # A step has its own row, three for each operator and for its collective: 1,000.
+    plan = Plan(ranks=ranks, steps=100, device=True, operators=332, late={LATE: 800_000})
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return sum(pool.map(partial(_store, folder), files(folder, Plan(ranks=ranks, **_PLAN))))
+        return sum(pool.map(partial(_store, folder), files(folder, plan)))
 
 
 def _store(folder: Path, file: Path) -> int:
