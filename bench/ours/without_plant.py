@@ -60,7 +60,8 @@ def _stored(folder: Path, files: Sequence[Path]) -> Captured:
 
 
 def _step_ms(capture: Captured) -> float:
-    return statistics.median(one["step_p50_ns"] for one in ranks_of_capture(capture)["ranks"]) / 1e6
+    steps: list[int] = [one["step_p50_ns"] for one in ranks_of_capture(capture)["ranks"]]
+    return statistics.median(steps) / 1e6
 
 
 def _said_ms(capture: Captured) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Real jobs of PyTorch over gloo, each rank recorded by torch.profiler into a file: clean ones, and with a late rank.
 
-`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [TURNS]` is one rank of a job. With TURNS there are as many windows
-with the plant and without it, in turn and in one process: what a host does meanwhile it does to both.
+`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [TURNS]` is one rank of a job. With TURNS there are as many
+windows with the plant and without it, in turn and in one process: what a host does meanwhile it does to both.
 """
 
 from __future__ import annotations
