@@ -1,4 +1,5 @@
 """How often answers about ranks are right: on seeded jobs whose truth is known, and on real ones over gloo.
+Then what they cost.
 
 `PROFD_BENCH_ANSWERS_JOBS` real jobs of each kind (0: none), of 2 and 4 ranks in turn.
 """
@@ -6,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +15,12 @@ from typing import Any
 
 from profd.answers.ranks.ranks import ranks_of_capture
 from profd.query.captured import Captured
+from profd.workers.child import ALLOCATOR
 
-from bench.measure import Row
+from bench import data
+from bench.measure import SCRATCH, Row, child
+from bench.ours.answers import LATE
+from bench.ours.without_plant import pair
 from tests.support import gloo_jobs
 from tests.support.importing import import_trace
 from tests.support.ranks_accuracy import blame, gloo_clocks, matching, nccl_clocks
@@ -22,6 +28,11 @@ from tests.support.ranks_accuracy import blame, gloo_clocks, matching, nccl_cloc
 PAIRS, JOBS = 300, 100
 REAL = int(os.environ.get("PROFD_BENCH_ANSWERS_JOBS", "5"))
 RANKS = (2, 4, 8)
+TURNS = 6  # windows with a plant, and as many without, in turn
+MANY_RANKS = 64
+STEPS = 20  # a trace of 100,000 events has too few outermost operators for 200
+SIZES = ((100_000 - STEPS, 1), (1_000_000 - STEPS, 1), (998_000 - STEPS, 10))  # events and copies: 10 M is the limit
+SECONDS = {"explain": 1.0, "critical": 3.0}  # of a million events
 PLANTS = ("5 ms in each 10th", "5 % always")
 
 
@@ -30,6 +41,9 @@ def rows(events: int) -> Iterator[Row]:
     yield from _seeded()
     if REAL:
         yield from _real()
+        yield _without_plant()
+    yield _many_ranks()
+    yield from _large_traces()
 
 
 def _row(what: str, ours: str, bar: str, met: bool, note: str = "") -> Row:
@@ -81,6 +95,20 @@ def _real() -> Iterator[Row]:
         yield _row(f"gloo, {kind}", told, "95 %", right >= 0.95 * REAL, f"causes: {[_cause(one) for one in answers]}")
 
 
+def _without_plant() -> Row:
+    pairs = [pair(kind, ranks, TURNS) for kind in gloo_jobs.LATER for ranks in RANKS[:2] for _ in range(2)]
+    close = sum(one.close for one in pairs)
+    told = f"within 10 % in {close} of {len(pairs)}"
+    note = "a step with the plant, in ms: " + "; ".join(map(str, pairs))
+    return _row(
+        "gloo, the plant taken out: critical, and the same processes without it",
+        told,
+        "8 of 10",
+        close >= 0.8 * len(pairs),
+        note,
+    )
+
+
 def _asked(kind: str, ranks: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         stored = []
@@ -101,3 +129,35 @@ def _cause(answer: dict[str, Any]) -> str:
 
 def _blames_a_call(answer: dict[str, Any]) -> bool:
     return any(one["cause"] and "times in" in one["cause"]["sentence"] for one in answer["stragglers"])
+
+
+def _many_ranks() -> Row:
+    root = str(SCRATCH / "ranks")
+    events = child("bench.ours.answers:fill", {"root": root, "ranks": MANY_RANKS})["result"]
+    found = child("bench.ours.answers:ranks", {"root": root}, environment=ALLOCATOR)
+    seconds, cpu, named = (found["result"][key] for key in ("seconds", "cpu", "named"))
+    told = f"{seconds:.1f} s by the clock, {cpu:.1f} s of CPU, {found['peak_bytes'] / 1e6:.0f} MB; named {named}"
+    met = seconds <= 5 and found["peak_bytes"] <= 600e6 and named == [LATE]
+    return _row(f"ranks of {MANY_RANKS} traces, {events:,} events", told, "5 s, 600 MB", met)
+
+
+def _large_traces() -> Iterator[Row]:
+    stored = []
+    for events, copies in SIZES:
+        trace = data.trace(events, steps=STEPS, **({"copies": copies} if copies > 1 else {}))
+        out = str(SCRATCH / f"stored-answers-{trace.stem}")
+        stored.append((child("bench.ours.engine:store", {"path": str(trace), "out": out})["result"]["events"], out))
+    for question, bar in SECONDS.items():
+        per_event = [_cpu(question, out) / events for events, out in stored]
+        seconds = per_event[1] * stored[1][0]
+        yield _row(f"{question} of {stored[1][0]:,} events", f"{seconds:.2f} s of CPU", f"{bar:g} s", seconds <= bar)
+        growth = per_event[-1] / per_event[0]
+        shown = " / ".join(f"{each * 1e9:.0f}" for each in per_event)
+        what = f"{question}, ns of CPU an event at 1e5 / 1e6 / 1e7"
+        yield Row("answers", what, shown, ratio=growth, bar="within 1.5x", met=growth <= 1.5)
+
+
+def _cpu(question: str, stored: str) -> float:
+    arguments = {"job": question, "trace_dir": stored, "repeat": 3}
+    taken: list[float] = child("bench.ours.engine:query_cpu", arguments, environment=ALLOCATOR)["result"]
+    return statistics.median(taken)

@@ -1,6 +1,7 @@
 """Real jobs of PyTorch over gloo, each rank recorded by torch.profiler into a file: clean ones, and with a late rank.
 
-`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS` is one rank of a job.
+`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [TURNS]` is one rank of a job. With TURNS there are as many
+windows with the plant and without it, in turn and in one process: what a host does meanwhile it does to both.
 """
 
 from __future__ import annotations
@@ -14,22 +15,37 @@ from typing import Final
 
 STEPS: Final = 80
 LATE: Final = 1  # the rank with the plant
+STEPS_OF_A_TURN: Final = 30
 NAP_SECONDS: Final = 0.003
 PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "function sleep"}
 """What is planted in rank LATE, by the kind of the job: a word of the name that a cause must have."""
+LATER: Final = ("sorts", "naps", "collectives")
+"""Plants that are taken out in turns; `collectives`: rank LATE comes late to each of the collectives of a step."""
 
 
 def run(folder: Path, kind: str, ranks: int) -> list[Path]:
     """Run a job to its end; the files of its ranks. CalledProcessError where one fails."""
+    _run(folder, kind, ranks)
+    return [folder / f"rank{rank}.json" for rank in range(ranks)]
+
+
+def run_in_turns(folder: Path, kind: str, ranks: int, turns: int) -> list[list[Path]]:
+    """The files of each window: with the plant, without it, with it, and so on."""
+    _run(folder, kind, ranks, str(turns))
+    return [[folder / f"rank{rank}-{window}.json" for rank in range(ranks)] for window in range(2 * turns)]
+
+
+def _run(folder: Path, kind: str, ranks: int, *turns: str) -> None:
     command = [sys.executable, "-m", "tests.support.gloo_jobs", str(folder), kind]
     started = [
-        subprocess.Popen([*command, str(rank), str(ranks)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [*command, str(rank), str(ranks), *turns], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for rank in range(ranks)
     ]
     for process in started:
         if process.wait(300):
             raise subprocess.CalledProcessError(process.returncode, process.args)
-    return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
 
 def nap() -> None:
@@ -52,26 +68,31 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     inputs, numbers = torch.randn(64, 256), torch.randn(40_000)
 
-    def step() -> None:
+    def step(planted: bool = True) -> None:
+        late = kind if planted and rank == LATE else ""
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
-        if rank == LATE and kind == "sorts":
+        if late == "sorts":
             for _ in range(2):
                 numbers.sort()
-        if rank == LATE and kind == "naps":
+        if late == "naps":
             nap()
         for parameter in model.parameters():
+            if late == "collectives":
+                numbers[:8_000].sort()
             dist.all_reduce(parameter.grad)
         optimizer.step()
 
     for _ in range(3):
         step()
-    dist.barrier()
-    with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps") as profiler:
-        for _ in range(STEPS):
-            step()
-            profiler.step()
-    profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
+    turns = int(sys.argv[5]) if len(sys.argv) > 5 else 0
+    for window in range(2 * turns or 1):
+        dist.barrier()
+        with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps") as profiler:
+            for _ in range(STEPS_OF_A_TURN if turns else STEPS):
+                step(planted=window % 2 == 0)
+                profiler.step()
+        profiler.export_chrome_trace(str(folder / (f"rank{rank}-{window}.json" if turns else f"rank{rank}.json")))
     dist.barrier()
 
 

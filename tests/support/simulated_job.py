@@ -12,6 +12,7 @@ import numpy as np
 
 STEP_NS = 10_000_000
 TRANSFER_NS = 200_000
+_NAMES = ("aten::mm", "aten::add", "aten::relu", "aten::copy_", "aten::view", "aten::sum", "aten::mul")
 APART_NS = 40_000_000  # of each clock to the next
 
 
@@ -31,13 +32,20 @@ class Plan:
     cut: dict[int, int] = field(default_factory=dict)  # by rank: so many steps are missing at its begin
     world: int = 0  # what the files say; 0: as many as there are
     seed: int = 1
+    operators: int = 1  # of a step; on a device each launches a kernel
 
 
 def files(folder: Path, plan: Plan) -> list[Path]:
     """One for each rank, in their order."""
+    times = _times(plan)
+    return [_write(folder / f"rank{rank}.json", rank, plan, _events(plan, rank, times)) for rank in range(plan.ranks)]
+
+
+def _times(plan: Plan) -> list[np.ndarray]:
+    """Of each step when it begins, its usual work ends, all its work ends and it ends; a column for each rank."""
     random = np.random.default_rng(plan.seed)
-    events: list[list[dict[str, Any]]] = [[] for _ in range(plan.ranks)]
     free = np.full(plan.ranks, 1_000_000_000)
+    found = []
     for step in range(plan.steps):
         work = (STEP_NS * random.normal(1, 0.01, plan.ranks)).astype(np.int64)
         begun, arrived = free.copy(), free + work
@@ -45,21 +53,30 @@ def files(folder: Path, plan: Plan) -> list[Path]:
             if step % plan.every == plan.every - 1:
                 arrived[rank] += more
         free = arrived.max() + TRANSFER_NS + random.integers(0, 20_000, plan.ranks)
-        for rank in range(plan.ranks):
-            if step >= plan.cut.get(rank, 0):
-                extra = int(arrived[rank] - begun[rank] - work[rank])
-                times = int(begun[rank]), int(begun[rank] + work[rank]), int(arrived[rank]), int(free[rank])
-                events[rank] += _step(plan, rank, step, times, extra)
-    return [_write(folder / f"rank{rank}.json", rank, plan, some) for rank, some in enumerate(events)]
+        found.append(np.stack([begun, begun + work, arrived, free]))
+    return found
 
 
-def _step(plan: Plan, rank: int, step: int, times: tuple[int, int, int, int], extra: int) -> list[dict[str, Any]]:
+def _events(plan: Plan, rank: int, times: list[np.ndarray]) -> list[dict[str, Any]]:
+    steps = range(plan.cut.get(rank, 0), plan.steps)
+    found = [_step(plan, rank, step, times[step][:, rank].tolist()) for step in steps]
+    return list(itertools.chain.from_iterable(found))
+
+
+def _step(plan: Plan, rank: int, step: int, times: list[int]) -> list[dict[str, Any]]:
     begun, worked, arrived, free = (moment + rank * APART_NS for moment in times)
     found = [_event("user_annotation", f"ProfilerStep#{step}", begun, free)]
     kind, stretch = ("kernel", {"device": 0, "stream": 7}) if plan.device else ("cpu_op", {})
     thread = 7 if plan.device else 1
-    found.append(_event(kind, "gemm" if plan.device else "aten::mm", begun, worked, thread, **stretch))
-    if extra:
+    edges = np.linspace(begun, worked, plan.operators + 1).astype(np.int64).tolist()
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        if plan.device and plan.operators > 1:
+            launched = {"correlation": (step + 1) * 100_000 + number}
+            found.append(_event("cpu_op", _NAMES[number % len(_NAMES)], start, end - 500))
+            found.append(_event("cuda_runtime", "cudaLaunchKernel", start + 500, start + 1500, **launched))
+            stretch = {"device": 0, "stream": 7, **launched}
+        found.append(_event(kind, "gemm" if plan.device else "aten::mm", start, end, thread, **stretch))
+    if arrived > worked:
         edges = np.linspace(worked, arrived, 5).astype(np.int64).tolist()
         found += [_event("cpu_op", "aten::sort", *pair) for pair in itertools.pairwise(edges)]
     if plan.device:

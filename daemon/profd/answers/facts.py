@@ -190,9 +190,10 @@ class _MemoryGathered:
 
     def allocations(self) -> list[Allocations]:
         place, device, time, size = joined(self._parts, 4)
-        places = np.unique(np.stack([place.astype(np.int64), device]), axis=1)[:, :DEVICES_MAX]
+        kinds = np.unique(place).tolist()
+        places = [(kind, number) for kind in kinds for number in np.unique(device[place == kind]).tolist()]
         found = []
-        for each, number in places.T.tolist():
-            at = np.flatnonzero((place == each) & (device == number))
-            found.append(Allocations(each, number, time[at], size[at]))
+        for kind, number in places[:DEVICES_MAX]:
+            at = np.flatnonzero((place == kind) & (device == number))
+            found.append(Allocations(kind, number, time[at], size[at]))
         return found

@@ -56,7 +56,8 @@ def _resident(resident: Resident) -> Resident:
         ResidentLook(_count(each.at_ns), _count(each.total_bytes), _count(each.own_bytes))
         for each in resident.looks[:LOOKS_KEPT]
     ]
-    return Resident(sorted(known, key=lambda each: each.at_ns))
+    age = None if resident.age_ns is None else _count(resident.age_ns)
+    return Resident(sorted(known, key=lambda each: each.at_ns), age)
 
 
 def _run_times(times: RunTimes) -> RunTimes:

@@ -22,6 +22,7 @@ class Resident:
     """All looks that are kept, in order, about evenly over the window. Empty: not known."""
 
     looks: list[ResidentLook] = field(default_factory=list)
+    age_ns: int | None = None  # of the process at the first look; None: not known
 
     @property
     def lasted_ns(self) -> int:

@@ -165,8 +165,8 @@ def _in_steps(steps: Steps, group: Array, groups: int, times: Array) -> Array | 
         return None
     at = np.searchsorted(steps.start, times, side="right") - 1
     inside = (at >= 0) & (times < steps.end[np.maximum(at, 0)])
-    pairs = np.unique(np.stack([group[inside], at[inside]]), axis=1)
-    return np.bincount(pairs[0], minlength=groups)
+    pairs = np.unique(group[inside].astype(np.int64) * len(steps) + at[inside])
+    return np.bincount(pairs // len(steps), minlength=groups)
 
 
 def _steps_within(table: EventTable, steps: Steps) -> int:
@@ -179,8 +179,8 @@ def _grows(table: EventTable, group: Array, groups: int, times: Array) -> Array:
     """Without steps: whether blocks of each group were allocated in more than half of ten equal parts of the time."""
     first, last = int(table.columns["start"][0]), int(table.columns["start"][-1])
     part = ((times - first) / max(last - first, 1) * _PARTS).astype(np.int64).clip(0, _PARTS - 1)
-    pairs = np.unique(np.stack([group, part]), axis=1)
-    spread: Array = 2 * np.bincount(pairs[0], minlength=groups) > _PARTS
+    pairs = np.unique(group.astype(np.int64) * _PARTS + part)
+    spread: Array = 2 * np.bincount(pairs // _PARTS, minlength=groups) > _PARTS
     return spread
 
 

@@ -7,6 +7,7 @@ are repeated (targets/looks.py): 10 µs a look, ten a second at most, and rarer 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from concurrent.futures import Future
 from typing import Final
@@ -26,6 +27,7 @@ class ResidentWatch:
         self._process = process
         self._found: list[ResidentLook] = []
         self._began_ns = 0
+        self._age_ns: int | None = None
         self._period = PERIOD_SECONDS
         self._looking: asyncio.Task[None] | None = None
         self._last: Future[float] | None = None
@@ -49,7 +51,7 @@ class ResidentWatch:
         await asyncio.wrap_future(self._last)
         now = procfs.status_of(self._process.id.pid)  # hidepid= keeps it from others
         mine = now is None or now.uid == self._process.uid
-        return Resident(list(self._found)) if mine else Resident()
+        return Resident(list(self._found), self._age_ns) if mine else Resident()
 
     def look(self) -> float:
         """Look once, in one thread at a time; after how many seconds to look again."""
@@ -59,6 +61,13 @@ class ResidentWatch:
         if len(self._found) == LOOKS_KEPT:
             self._found[:] = self._found[::2]
             self._period *= 2
-        self._began_ns = self._began_ns or now
+        if not self._found:
+            self._began_ns, self._age_ns = now, _age_of(self._process)
         self._found.append(ResidentLook(now - self._began_ns, *memory))
         return self._period
+
+
+def _age_of(process: Process) -> int:
+    """Since its start, which the kernel tells in ticks since the host's, its sleep among them."""
+    began = process.id.start_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return max(0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - began)

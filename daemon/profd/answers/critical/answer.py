@@ -105,9 +105,8 @@ class _Found:
         line = self._line
         time = self.path.on_host.within(line.start, line.end)
         on = np.flatnonzero(time > 0)
-        names = self._names(line.place[on])
-        calls = np.unique(np.stack([names, line.place[on]]), axis=1)
-        return _rows("host", names, time[on], calls[0])
+        names, calls = (self._names(place) for place in (line.place[on], np.unique(line.place[on])))
+        return _rows("host", names, time[on], calls)
 
     def device_rows(self, names: list[str]) -> list[_Row]:
         """By name of the work."""

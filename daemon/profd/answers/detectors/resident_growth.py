@@ -3,10 +3,12 @@
 Rule: in looks through the window, 20 at least in 1.5 s or more, the least of what is the process's own (RSS without
 files and shared memory) is in each quarter more than in the quarter before, each time by 10 to 70 % of the growth in
 all, the first time by 50 % at most. That growth is 1 MiB or more, 0.1 % or more of what there was, and 60 % or more
-of what comes and goes within a quarter.
+of what comes and goes within a quarter. A process that is younger than 30 s and marks no steps may still import: of it
+nothing is said.
 Bound: none, it costs no time.
-Wrong where: a cache still fills, the program still starts, or garbage waits for a collection that comes less often than
-the window is long. It says nothing of tensors in shared memory, on devices, or in room that the heap already had.
+Wrong where: a cache still fills, a program without steps takes longer to start, or garbage waits for a collection that
+comes less often than the window is long. It says nothing of tensors in shared memory, on devices, or in room that the
+heap already had.
 Source: /proc/PID/statm (proc(5)); a level, not a slope, as in memory_growth.
 """
 
@@ -20,6 +22,7 @@ from profd.answers.finding import NOTHING, Finding, Silence, Verdict, time
 from profd.query.resident import LASTED_MIN_NS, LOOKS_MIN, steady, too_few
 
 ID: Final = "memory-grows"
+YOUNG_NS: Final = 30_000_000_000  # importing torch took 2 s on an idle host, and 10 s on one at load 15
 _CONFIRM: Final = (
     "profctl start --pid PID --memory --stacks names the tensors that stay, where PyTorch runs in an attached process; "
     "tracemalloc names other objects of Python"
@@ -33,6 +36,11 @@ def look(facts: Facts) -> Verdict:
         return Silence("the memory of the process was not looked at")
     if too_few(resident):
         return Silence(f"{LOOKS_MIN} looks at the memory of the process, in a window of {time(LASTED_MIN_NS)} or more")
+    if resident.age_ns is not None and resident.age_ns < YOUNG_NS and not facts.measured.steps:
+        return Silence(
+            f"the process is {time(resident.age_ns)} old and marks no steps, so that its memory may grow because it "
+            f"starts: record it again when it is {time(YOUNG_NS)} old"
+        )
     grown, first, last = steady(resident), resident.looks[0], resident.looks[-1]
     if grown is None:
         return NOTHING

@@ -30,7 +30,7 @@ def breakdown(work: Work, talks: Array, last_step: int | None) -> dict[str, Any]
     busy = Spans.union(work.start, work.end)
     computing, talking = (Spans.union(work.start[at], work.end[at]) for at in (kernels & ~talks, kernels & talks))
     window = int(work.end.max() - work.start.min())
-    streams = np.unique(np.stack([work.device, work.number, work.stream]), axis=1)[2]
+    streams = _streams(work)
     return {
         "window_ns": window,
         "compute_ns": computing.total,
@@ -45,6 +45,14 @@ def breakdown(work: Work, talks: Array, last_step: int | None) -> dict[str, Any]
 
 def _before(work: Work, last_step: int) -> Array:
     found: Array = (work.launch != NO_END) & (work.launch < last_step)
+    return found
+
+
+def _streams(work: Work) -> Array:
+    """By device, then as it numbers them."""
+    # Not unique rows of all three: numpy compares these field by field, 1.5 us each.
+    streams, first = np.unique(work.stream, return_index=True)
+    found: Array = streams[np.lexsort((streams, work.number[first], work.device[first]))]
     return found
 
 

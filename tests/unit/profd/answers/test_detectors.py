@@ -30,7 +30,7 @@ from profd.answers.finding import Finding, Silence, Verdict
 from profd.events import Kind, Tracks
 from profd.model.run_times import RunTimes, ThreadTimes
 
-from tests.support.resident import MB, looked
+from tests.support.resident import MB, SECOND, looked
 from tests.support.stepped_traces import BACKWARD, DEVICE, STEP_US, US, call, facts, kernel, training
 from tests.support.tables import Event
 
@@ -571,6 +571,18 @@ def test_memory_of_the_process_that_grows(own: list[int], said: str | None, tmp_
         "looks": 41,
     }
     assert "--memory --stacks" in finding.confirm
+
+
+@pytest.mark.parametrize(("seconds", "stepping", "told"), [(3, False, False), (40, False, True), (3, True, True)])
+def test_memory_of_a_process_that_may_still_import(seconds: int, stepping: bool, told: bool, tmp_path: Path) -> None:
+    growing = looked([100 * MB + n * MB for n in range(41)], age_ns=seconds * SECOND)
+    events = training(lambda number: []) if stepping else [call("aten::mm", 0, 900)]
+    verdict = resident_growth.look(facts(events, tmp_path, resident=growing))
+    if told:
+        assert found(verdict).numbers["grown_bytes"] == 40 * MB
+    else:
+        assert isinstance(verdict, Silence)
+        assert "is 3 s old and marks no steps" in verdict.lacking
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,8 @@ async def test_looks_begin_and_end_with_the_window(process: Process) -> None:
     found = await watch.resident()
     assert len(found.looks) >= 3
     assert found.looks[0].at_ns == 0
+    assert found.age_ns is not None
+    assert 0 < found.age_ns < time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     assert found.lasted_ns > 0
     assert await watch.resident() == found
 
