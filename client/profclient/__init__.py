@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from profclient.recording import record_op as record_op
     from profclient.recording import record_out_of_memory as record_out_of_memory
     from profclient.recording import step as step
+    from profclient.requests import request_capture as request_capture
 
 _PLACES = {
     "attach": "profclient.agent",
@@ -44,6 +45,7 @@ _PLACES = {
     "record_function": "profclient.recording",
     "record_op": "profclient.recording",
     "record_out_of_memory": "profclient.recording",
+    "request_capture": "profclient.requests",
     "step": "profclient.recording",
 }
 
@@ -62,6 +64,7 @@ __all__ = [
     "record_function",
     "record_op",
     "record_out_of_memory",
+    "request_capture",
     "step",
 ]
 

@@ -216,6 +216,15 @@ def agent_records_at_stop(does: bool) -> None: ...
 def agent_state() -> tuple[str, str, int]:
     """(off, looking, connected, armed, stopped or refused; a sentence; the epoch or 0)."""
 
+def agent_ask(lines: bytes) -> tuple[int, str]:
+    """Ask the daemon for a capture of this process, with these lines of REQUEST: its number, or 0 and why not."""
+
+def agent_ask_at(step: int, begins: bool, lines: bytes) -> None:
+    """The same, once, at a step of the program's; `begins`: before it, and the recording begins there by itself."""
+
+def agent_came_of(number: int, /) -> tuple[str, str] | None:
+    """The capture's id, or why there is none; None: nothing yet."""
+
 # --- tracer (native/recorder/tracer*.cpp): calls of Python functions; for profclient.tracer. All under the GIL ---
 
 def tracer_begin(prefixes: list[str], c_calls: bool, modules: bool, but_caller: bool) -> int:

@@ -268,7 +268,16 @@ def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None
     _mark()
     _told = _description()
     _recorder.agent_start(sockets(address), _lines(_told), ",".join(_PROVIDERS), _call, quiet=quiet, **tuning)
+    if os.environ.get("PROFD_CAPTURE"):
+        _ask_as_told()
     return None
+
+
+def _ask_as_told() -> None:
+    from profclient.requests import ask_as_told
+
+    if why := ask_as_told():
+        sys.stderr.write(f"profclient: {why}\n")
 
 
 def _mark() -> None:

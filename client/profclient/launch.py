@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from profclient.address import of_agents
 
@@ -53,6 +54,8 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
         **environ,
         "PYTHONPATH": f"{STARTUP}{os.pathsep}{path}" if path else STARTUP,
         "PROFD_RUN": str(os.getpid()),  # exec keeps it: this process is the one that may speak
+        # All that the command starts has it: what asks for one capture together.
+        "PROFD_RUN_ID": environ.get("PROFD_RUN_ID") or f"{os.getpid()}.{time.time_ns()}",
     }
 
 

@@ -19,20 +19,28 @@
 SPANK_PLUGIN(profd, 1);
 
 static const char *const CHOSEN = "USE_PROFD"; /* as task_prolog.sh has it */
+enum { CHOSEN_BYTES = 96 };
 enum { VALUE_BYTES = 128 * 1024 }; /* Linux takes no longer string in an environment */
 
 static int said(int value, const char *optarg, int remote);
 
 static struct spank_option option = {
-    (char *)"profd", (char *)"[on|off|cuda]", (char *)"let profd record what the job starts (cuda: without Python, too)", 2, 0, said};
+    (char *)"profd", (char *)"[on|off|cuda|iterations:N@step:M]",
+    (char *)"let profd record what the job starts (cuda: without Python, too; iterations:5@step:100: by itself, too)", 2, 0, said};
 
 /* What was chosen. 22.05 hands an option without an argument to the steps of a batch script as "(null)". */
 static const char *word_of(const char *optarg) {
     return !optarg || !*optarg || !strcmp(optarg, "(null)") || !strcmp(optarg, "1") ? "on" : optarg;
 }
 
+/* A capture that the program asks for itself at a step: PROFD_CAPTURE, which profclient reads closer. */
+static int captures(const char *word) {
+    return (!strncmp(word, "iterations:", 11) || !strncmp(word, "duration:", 9)) && strstr(word, "@step:") &&
+           strlen(word) < CHOSEN_BYTES && !word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789:@")];
+}
+
 static int known(const char *word) {
-    return !strcmp(word, "on") || !strcmp(word, "off") || !strcmp(word, "cuda");
+    return !strcmp(word, "on") || !strcmp(word, "off") || !strcmp(word, "cuda") || captures(word);
 }
 
 /* Called by sbatch, srun and salloc, where the user reads what it says. What was chosen goes with the job's environment, to
@@ -45,7 +53,7 @@ static int said(int value, const char *optarg, int remote) {
     if (known(word))
         setenv(CHOSEN, word, 1);
     else
-        slurm_error("--profd=%s is none of on, off and cuda; the job runs without profd", word);
+        slurm_error("--profd=%s is none of on, off, cuda and iterations:N@step:M; the job runs without profd", word);
     return 0;
 }
 
@@ -94,7 +102,7 @@ int slurm_spank_init(spank_t spank, int count, char **words) {
 }
 
 int slurm_spank_task_init(spank_t spank, int count, char **words) {
-    char *optarg = NULL, chosen[16] = "", pid[24];
+    char *optarg = NULL, chosen[CHOSEN_BYTES] = "", pid[24];
     if (spank_option_getopt(spank, &option, &optarg) != ESPANK_SUCCESS) {
         if (spank_getenv(spank, CHOSEN, chosen, sizeof chosen) != ESPANK_SUCCESS || !*chosen)
             return 0;
@@ -108,6 +116,8 @@ int slurm_spank_task_init(spank_t spank, int count, char **words) {
     put(spank, "NVTX_INJECTION64_PATH", given(count, words, "nvtx"));
     if (!strcmp(word, "cuda"))
         put(spank, "CUDA_INJECTION64_PATH", given(count, words, "cuda"));
+    if (captures(word))
+        spank_setenv(spank, "PROFD_CAPTURE", word, 1);
     snprintf(pid, sizeof pid, "%ld", (long)getpid()); /* exec keeps it: this process is the one that may speak */
     spank_setenv(spank, "PROFD_RUN", pid, 1);
     return 0;

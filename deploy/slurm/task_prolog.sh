@@ -5,6 +5,7 @@ startup=/opt/profd/lib/python3.11/site-packages/profclient/startup
 
 case ${USE_PROFD:-} in
   on | 1 | yes | cuda) ;;
+  iterations:*@step:* | duration:*@step:*) echo "export PROFD_CAPTURE=$USE_PROFD" ;;
   *) exit 0 ;;
 esac
 case :${PYTHONPATH:-}: in

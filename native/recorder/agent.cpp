@@ -14,6 +14,7 @@
 
 #include "agent_control.h"
 #include "agent_recall.h"
+#include "step_window.h"
 
 namespace profd::agent {
 namespace {
@@ -104,6 +105,9 @@ void in_child() {
   Agent& one = agent();
   if (one.control) one.control->forget();
   forget_recall(one.requests);
+  (void)one.requests.wishes.release();  // another thread may have held its lock
+  one.requests.wishes = std::make_unique<Wishes>();
+  recorder::forget_watched_step();
   one.requests.wake.close();
   one.running = false;
   one.requests.snapshot.state = State::Off;
@@ -208,6 +212,26 @@ void finish(const char* reason) {
   agent().requests.finish = reason;
   wake();
 }
+
+uint64_t ask(std::string_view lines, std::string* why) {
+  const uint64_t number = agent().requests.wishes->ask(lines, false, why);
+  if (number) wake();
+  return number;
+}
+
+void ask_at(uint64_t step, bool begins, std::string_view lines) {
+  agent().requests.wishes->ask_at({step, begins, std::string(lines)});
+  wake();
+}
+
+bool came_of(uint64_t number, std::string* capture, std::string* why) {
+  const Granted granted = agent().requests.wishes->came_of(number);
+  *capture = granted.capture;
+  *why = granted.why;
+  return granted.number != 0;
+}
+
+void step_watched() { wake(); }
 
 void records_at_stop(bool does) { agent().requests.records_at_stop = does; }
 

@@ -72,6 +72,15 @@ void begun(std::string_view option);
 // Ends the recording for a reason of the target's own ("iterations", "overhead").
 void finish(const char* reason);
 
+// A capture of this process that the program asks for; see agent_wishes.h. The number is 0 where it is refused at once.
+uint64_t ask(std::string_view lines, std::string* why);
+// The same once, at a step of the program's. `begins`: the recording begins there by itself, and is asked for before.
+void ask_at(uint64_t step, bool begins, std::string_view lines);
+// What came of it. False: nothing yet. An id of a capture, or why there is none.
+bool came_of(uint64_t number, std::string* capture, std::string* why);
+// The step of ask_at, or one that was waited for on the way to it, has begun. Any thread; never waits.
+void step_watched();
+
 // While true, a stop waits for the hook `Stopping` to be done (at most a minute): it still records.
 void records_at_stop(bool does);
 

@@ -45,11 +45,12 @@ void Control::run() {
   while (requests_.leave == Leave::Stay) {
     if (!link_.connected() && now_ms() >= next_attempt_) connect();
     const Milliseconds due = link_.connected() ? greeting_end_ : next_attempt_;
-    wait(std::min(due, recording_.keep()));
+    wait(std::min({due, recording_.keep(), requests_.wishes->due()}));
     if (link_.connected()) receive();
     if (link_.connected() && now_ms() >= greeting_end_) lose(backoff());
     tell_changes();
     tell_recalled();
+    tell_wishes();
     publish_recording();
   }
   if (requests_.leave == Leave::Quit) {
@@ -144,6 +145,7 @@ bool Control::obey(const Frame& frame) {
     case Type::Release: return recording_.release(frame.epoch), true;
     case Type::Limit: return recording_.limit(frame), true;
     case Type::Recall: return recall(requests_, frame.epoch, frame.fields.number("entries", 0) == uint64_t{1}), true;
+    case Type::Request: return requests_.wishes->answered(frame), true;
     case Type::Steps: return recording_.tell_steps(frame.epoch), true;
     case Type::Refused: return refused(frame), true;
     default: return false;
@@ -153,6 +155,7 @@ bool Control::obey(const Frame& frame) {
 bool Control::welcome(const Frame& frame) {
   if (frame.fields.number("version", 0) != uint64_t{1}) return false;
   welcomed_ = true;
+  takes_requests_ = lists(frame.fields.text("can"), "request");
   greeting_end_ = kNever;
   backoff_ = 0;
   publish(State::Connected, "");
@@ -180,6 +183,7 @@ void Control::lose(Milliseconds retry_in) {
   welcomed_ = false;
   greeting_end_ = kNever;
   recording_.daemon_lost();
+  requests_.wishes->forget_told();
   next_attempt_ = now_ms() + (recording_.idle() ? retry_in : std::min(retry_in, kLostRetry));
 }
 
@@ -210,6 +214,10 @@ void Control::tell_recalled() {
     }
     if (each.fd >= 0) close(each.fd);
   }
+}
+
+void Control::tell_wishes() {
+  if (!requests_.wishes->tell(link_, packet_, welcomed_, takes_requests_)) lose(backoff());
 }
 
 void Control::publish(State state, const char* why) {

@@ -29,6 +29,7 @@ class Control {
   void give_up_for_now();
   void tell_changes();
   void tell_recalled();
+  void tell_wishes();
   void publish(State state, const char* why);
   void publish_recording();
   Milliseconds backoff();
@@ -41,6 +42,7 @@ class Control {
   Recording recording_;
 
   bool welcomed_ = false;
+  bool takes_requests_ = false;  // the daemon does
   Milliseconds next_attempt_ = 0, greeting_end_ = kNever;
   Milliseconds backoff_ = 0;
 };

@@ -31,6 +31,7 @@ enum class Type : uint16_t {
   Recall = 14,
   Recalled = 15,
   Steps = 16,
+  Request = 17,
 };
 
 struct FrameHeader {

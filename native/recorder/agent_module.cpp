@@ -149,6 +149,35 @@ PyObject* agent_records_at_stop(PyObject*, PyObject* does) {
   return records_at_stop(truth != 0), nothing();
 }
 
+PyObject* agent_ask(PyObject*, PyObject* args) {
+  const char* lines;
+  Py_ssize_t bytes;
+  if (!PyArg_ParseTuple(args, "y#", &lines, &bytes)) return nullptr;
+  std::string why;
+  const uint64_t number = ask({lines, static_cast<std::size_t>(bytes)}, &why);
+  return Py_BuildValue("Ks", static_cast<unsigned long long>(number), why.c_str());
+}
+
+PyObject* agent_ask_at(PyObject*, PyObject* args) {
+  unsigned long long step;
+  int begins;
+  const char* lines;
+  Py_ssize_t bytes;
+  if (!PyArg_ParseTuple(args, "Kpy#", &step, &begins, &lines, &bytes)) return nullptr;
+  return ask_at(step, begins != 0, {lines, static_cast<std::size_t>(bytes)}), nothing();
+}
+
+PyObject* agent_came_of(PyObject*, PyObject* number) {
+  const unsigned long long asked = PyLong_AsUnsignedLongLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  std::string capture, why;
+  if (!came_of(asked, &capture, &why)) return nothing();
+  // What a daemon said need not be UTF-8.
+  PyObject* id = PyUnicode_DecodeUTF8(capture.data(), static_cast<Py_ssize_t>(capture.size()), "replace");
+  PyObject* text = PyUnicode_DecodeUTF8(why.data(), static_cast<Py_ssize_t>(why.size()), "replace");
+  return id && text ? Py_BuildValue("NN", id, text) : nullptr;
+}
+
 PyObject* agent_state(PyObject*, PyObject*) {
   const Snapshot now = snapshot();
   // What a daemon said need not be UTF-8.
@@ -168,6 +197,9 @@ PyMethodDef methods[] = {
     {"agent_begun", agent_begun, METH_O, nullptr},
     {"agent_finish", agent_finish, METH_O, nullptr},
     {"agent_records_at_stop", agent_records_at_stop, METH_O, nullptr},
+    {"agent_ask", agent_ask, METH_VARARGS, nullptr},
+    {"agent_ask_at", agent_ask_at, METH_VARARGS, nullptr},
+    {"agent_came_of", agent_came_of, METH_O, nullptr},
     {"agent_state", agent_state, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "agent.h"
 #include "agent_wake.h"
+#include "agent_wishes.h"
 
 namespace profd::agent {
 
@@ -28,6 +30,8 @@ struct Requests {
   std::atomic<uint32_t> arms_done{0};   // hooks `Armed` that have returned, ever
   std::atomic<uint32_t> stops_done{0};  // hooks `Stopping` that have returned, ever
   std::atomic<bool> records_at_stop{false};
+
+  std::unique_ptr<Wishes> wishes = std::make_unique<Wishes>();  // has a lock of its own; another one in a fork child
 
   std::mutex mutex;  // of all below
   Wake wake;

@@ -245,6 +245,7 @@ PyObject* step(PyObject*, PyObject*) {
   const Begun begun = begin_step();
   const unsigned long long number = begun.number;
   if (last || begun.over) agent::finish("iterations");
+  if (begun.watched) agent::step_watched();
   const Session session = session_of(api, kRanges);
   Thread* thread = session ? current_thread() : nullptr;
   if (thread) {

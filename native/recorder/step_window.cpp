@@ -20,6 +20,10 @@ std::atomic<uint32_t> sources_then{0};
 std::atomic<Session> session_of_window{0};
 std::atomic<uint64_t> opened_step{0}, opened_ns{0}, opened_ended{0};
 
+constexpr uint64_t kNoStep = ~uint64_t{0};
+std::atomic<uint64_t> watched{kNoStep};
+std::atomic<bool> came{false};
+
 uint64_t real_ns() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -44,12 +48,30 @@ bool obey(uint64_t number) {
   return true;
 }
 
+bool sees() {
+  if (watched.exchange(kNoStep) == kNoStep) return false;
+  return came = true;
+}
+
 }  // namespace
 
 Begun begin_step() {
   const uint64_t number = begun.fetch_add(1);
-  const bool awaited = phase.load() != kNone;
-  return {number, __builtin_expect(awaited, 0) && obey(number)};
+  const bool awaited = phase.load() != kNone, watches = number >= watched.load(std::memory_order_relaxed);
+  return {number, __builtin_expect(awaited, 0) && obey(number), __builtin_expect(watches, 0) && sees()};
+}
+
+void watch_step(uint64_t number) {
+  came = false;
+  watched = number;
+  if (steps_begun() > number) came = watched.exchange(kNoStep) != kNoStep || came;  // it began meanwhile
+}
+
+bool step_came() { return came.load(); }
+
+void forget_watched_step() {
+  watched = kNoStep;
+  came = false;
 }
 
 uint64_t steps_begun() { return begun.load(); }

@@ -12,11 +12,18 @@ namespace profd::recorder {
 struct Begun {
   uint64_t number;
   bool over;  // the recording has all the steps that it waited for
+  bool watched;  // it is the one of watch_step, or a later one: said once
 };
 Begun begin_step();
 
 // Steps that have begun: the number that the next one gets. 0: the program numbers none, or has not begun.
 uint64_t steps_begun();
+
+// begin_step says when this step, or one after it, begins; once.
+void watch_step(uint64_t number);
+bool step_came();  // it has
+// In a fork child: nothing is watched.
+void forget_watched_step();
 
 struct StepWindow {
   uint64_t step = 0;     // the first that has to be whole

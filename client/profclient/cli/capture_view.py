@@ -42,6 +42,7 @@ def capture_json(capture: capture_pb2.Capture) -> dict[str, Any]:
         "owner": capture.owner,
         "created_ns": capture.created_ns,
         "finished_ns": optional(capture, "finished_ns"),
+        "reason": capture.reason or None,
         "fleet": fleet_json(capture.fleet) if capture.HasField("fleet") else None,
         "targets": [target_json(target) for target in capture.targets],
     }

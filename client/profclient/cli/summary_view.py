@@ -29,6 +29,8 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
     """The outcome of each process, with the summary of each trace."""
     traces = RemoteTraces(daemon)
     click.echo(f"capture {capture.id}: {capture_view.state_name(capture.state)}")
+    if capture.reason:
+        click.echo(wrapped(printable(f"  asked for by the program: {capture.reason}"), hang=4))
     untraced = [target for target in capture.targets if not target.trace]
     for target in untraced[:FAILED_SHOWN]:
         click.echo(wrapped(printable(f"  {capture_view.target_line(target)}"), hang=4))

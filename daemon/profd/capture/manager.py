@@ -145,6 +145,23 @@ class CaptureManager:
         # A caller that goes away must leave neither half a capture nor one that nobody gets who asks again.
         return await asyncio.shield(task)
 
+    def by_request(self, uid: int, request_id: str) -> CaptureRecord | None:
+        """The capture that a user's request id has led to."""
+        return self._book.by_request(uid, request_id)
+
+    async def refuse(self, caller: Caller, request: Request, why: str) -> CaptureRecord:
+        """A capture that ended before it began: for a user who sees no answer, and looks for what became of it."""
+        found = await self.planner.processes(caller, request.selector)
+        targets = [TargetRecord.of(process, self._settings.host) for process in found.allowed]
+        record = self._record(caller, request, targets)
+        self._book.add(record)
+        for target in targets:
+            self._book.hold(record, target, target.state)
+            Machine(target).handle(Decline(State.REFUSED, Reason.OVER_LIMIT, why))
+        record.finished_ns = self._settings.now_ns()
+        await self._book.write(record)
+        return self._book.told(record)
+
     async def _start(self, caller: Caller, request: Request) -> CaptureRecord:
         self._check_open()
         admins = self._admins
@@ -166,7 +183,8 @@ class CaptureManager:
                 self._launch(record, plan, None)
         await asyncio.sleep(0)  # these are told to begin before anything else is done
         failure = await self._book.write(record)
-        self._audit.write("capture.start", caller.uid, capture=record.id, **_audited(plans))
+        why = {"reason": record.reason} if record.reason else {}
+        self._audit.write("capture.start", caller.uid, capture=record.id, **why, **_audited(plans))
         if failure is not None:
             self._abandon_runs(record, *failure)
         if declined and record.terminal:
@@ -223,6 +241,7 @@ class CaptureManager:
             options=request.options,
             open_ended=request.open_ended,
             fleet=request.fleet,
+            reason=request.reason,
             targets=targets,
         )
 

@@ -52,6 +52,7 @@ class Request:
     request_id: str = ""
     open_ended: bool = False
     fleet: Fleet | None = None
+    reason: str = ""  # of the program that asks for itself
 
 
 @dataclass(frozen=True, slots=True)

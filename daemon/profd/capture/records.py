@@ -135,6 +135,7 @@ class CaptureRecord:
     open_ended: bool = False
     finished_ns: int | None = None
     fleet: Fleet | None = None
+    reason: str = ""  # of the program that asked for it itself
     targets: list[TargetRecord] = field(default_factory=list)
 
     @property

@@ -146,6 +146,7 @@ def capture_message(record: CaptureRecord) -> pb.Capture:
         targets=[target_message(target) for target in record.targets],
         created_ns=record.created_ns,
         open_ended=record.open_ended,
+        reason=text(record.reason),
     )
     if record.finished_ns is not None:
         message.finished_ns = record.finished_ns

@@ -27,6 +27,7 @@ from profd.attached.sdk.cuda import CudaSource
 from profd.attached.sdk.handover import SdkParts
 from profd.attached.sdk.planning import Collecting
 from profd.attached.sdk.source import SdkSource
+from profd.capture.asked import AskedByPrograms
 from profd.capture.death import DeathWatch
 from profd.capture.disk_watch import DiskWatch
 from profd.capture.estimate import HostHeadroom
@@ -291,6 +292,9 @@ class Daemon:
         self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
         self._sdk.on_compared = manager.compared
         self._audit.find = manager.record
+        asked = AskedByPrograms(manager, self._agents, self._audit)
+        self._agents.on_asked = asked.asked
+        self._closing.callback(asked.close)
         return manager
 
     def _open_ingest(self) -> None:

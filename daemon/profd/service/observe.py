@@ -213,6 +213,11 @@ def _sdk(counts: SdkStatistics) -> Iterable[Metric]:
     for why in ("refused", "hostile"):
         connections.add_metric([why], counts.refused.get(why, 0))
     yield connections
+    yield CounterMetricFamily(
+        "profd_sdk_requests_refused",
+        "Captures that programs asked for and did not get.",
+        value=counts.refused.get("requests_refused", 0),
+    )
     seconds = CounterMetricFamily(
         "profd_sdk_record_seconds", "Time that attached processes spent recording, by what.", labels=["kind"]
     )

@@ -313,7 +313,7 @@ class HostClock(_message.Message):
     def __init__(self, ahead_ns: _Optional[int] = ..., within_ns: _Optional[int] = ..., error_ns: _Optional[int] = ..., synchronised: bool = ...) -> None: ...
 
 class Capture(_message.Message):
-    __slots__ = ("id", "request_id", "owner", "owner_uid", "options", "state", "targets", "created_ns", "finished_ns", "open_ended", "fleet")
+    __slots__ = ("id", "request_id", "owner", "owner_uid", "options", "state", "targets", "created_ns", "finished_ns", "open_ended", "fleet", "reason")
     ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +325,7 @@ class Capture(_message.Message):
     FINISHED_NS_FIELD_NUMBER: _ClassVar[int]
     OPEN_ENDED_FIELD_NUMBER: _ClassVar[int]
     FLEET_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     id: str
     request_id: str
     owner: str
@@ -336,7 +337,8 @@ class Capture(_message.Message):
     finished_ns: int
     open_ended: bool
     fleet: Fleet
-    def __init__(self, id: _Optional[str] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ..., owner_uid: _Optional[int] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., state: _Optional[_Union[State, str]] = ..., targets: _Optional[_Iterable[_Union[TargetStatus, _Mapping]]] = ..., created_ns: _Optional[int] = ..., finished_ns: _Optional[int] = ..., open_ended: bool = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ...) -> None: ...
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., request_id: _Optional[str] = ..., owner: _Optional[str] = ..., owner_uid: _Optional[int] = ..., options: _Optional[_Union[Options, _Mapping]] = ..., state: _Optional[_Union[State, str]] = ..., targets: _Optional[_Iterable[_Union[TargetStatus, _Mapping]]] = ..., created_ns: _Optional[int] = ..., finished_ns: _Optional[int] = ..., open_ended: bool = ..., fleet: _Optional[_Union[Fleet, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class StartCaptureRequest(_message.Message):
     __slots__ = ("request_id", "selector", "options", "open_ended", "fleet")

@@ -27,6 +27,7 @@ pytestmark = [
 DEPLOY = Path(__file__).parents[3] / "deploy" / "slurm"
 BUILD = ("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 SHOWS = 'printf \'%s|\' "$PYTHONPATH" "$NVTX_INJECTION64_PATH" "$CUDA_INJECTION64_PATH"; echo'
+AT_STEP = "iterations:5@step:100"
 WITHOUT = ["", "", "", "\n"]
 WITH = [STARTUP, "/opt/nvtx.so", "", "\n"]
 
@@ -75,7 +76,15 @@ def test_what_a_task_finds(cluster, options, environ, found):
 def test_a_value_that_is_none_is_said_and_the_job_runs(cluster):
     done = job(cluster, "srun", "--profd=evrything", "sh", "-c", SHOWS)
     assert done.stdout.split("|") == WITHOUT
-    assert "--profd=evrything is none of on, off and cuda" in done.stderr
+    assert "--profd=evrything is none of on, off, cuda and iterations:N@step:M" in done.stderr
+
+
+def test_a_capture_at_a_step_reaches_the_program(cluster):
+    asked = "iterations:5@step:100"
+    shows = 'echo "$PROFD_CAPTURE|$PYTHONPATH"'
+    assert job(cluster, "srun", f"--profd={asked}", "sh", "-c", shows).stdout == f"{asked}|{STARTUP}\n"
+    refused = job(cluster, "srun", "--profd=iterations:$(id)@step:1", "sh", "-c", shows)
+    assert (refused.stdout, "is none of" in refused.stderr) == ("|\n", True)
 
 
 def test_steps_of_a_batch_script_and_of_an_allocation(cluster, tmp_path):
@@ -115,8 +124,9 @@ def test_an_unchanged_program_is_recorded(cluster):
         ({"USE_PROFD": "1"}, f"export PYTHONPATH={STARTUP}\n"),
         ({"USE_PROFD": "on", "PYTHONPATH": "/mine:/x"}, f"export PYTHONPATH={STARTUP}:/mine:/x\n"),
         ({"USE_PROFD": "on", "PYTHONPATH": f"/mine:{STARTUP}"}, ""),
+        ({"USE_PROFD": AT_STEP}, f"export PROFD_CAPTURE={AT_STEP}\nexport PYTHONPATH={STARTUP}\n"),
     ],
-    ids=["no", "off", "on", "first", "once"],
+    ids=["no", "off", "on", "first", "once", "step"],
 )
 def test_what_the_prolog_says_to_slurm(tmp_path, environ, said):
     environ = {"PATH": os.environ["PATH"], **environ}

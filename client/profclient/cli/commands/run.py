@@ -24,7 +24,8 @@ def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
     The program needs no change. Each CPython (3.11 or newer, with profd installed) that the command starts attaches
     to the daemon as it begins; so do its children, such as the workers of torchrun. PROFD_ATTACH=0 and the Python flags
     that ignore the environment (-I, -E, -S) keep a process out. The command takes the place of profctl and keeps its
-    own exit code and signals.
+    own exit code and signals. With PROFD_CAPTURE=iterations:5@step:100 it records itself at that step of
+    profclient.step().
 
     \b
       profctl run -- python train.py

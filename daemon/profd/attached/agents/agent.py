@@ -25,9 +25,11 @@ from profd.attached.agents.protocol import (
     sentences,
     status_from_untrusted,
     steps_from_untrusted,
+    wish_from_untrusted,
 )
 from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES, RECALL_BYTES_MAX, RECALL_NUMBERS_BYTES_MAX
 from profd.model.capture import ProgramSteps
+from profd.model.wish import Wish
 from profd.targets.process import ProcessId
 
 _numbers: Final = itertools.count(1)  # of questions: an answer that comes too late answers no other
@@ -111,6 +113,10 @@ class Owner(Protocol):
 
     def disarmed(self, process: ProcessId, epoch: int) -> None:
         """Nothing of this epoch is armed in the process (any more)."""
+        ...
+
+    def asked(self, agent: Agent, wish: Wish) -> None:
+        """Its program wants to be recorded."""
         ...
 
     def changed(self, process: ProcessId) -> None:
@@ -245,6 +251,11 @@ class Agent:
         finally:
             waiting.pop(number, None)
 
+    def tell_granted(self, number: int, *, capture: str = "", why: str = "") -> None:
+        """What came of a wish of its program: the capture, or why there is none."""
+        said = {"capture": capture} if capture else {"why": " ".join(why.split())}
+        self._link.send(encode(Kind.REQUEST, number, **said))
+
     def process_ended(self) -> None:
         """The kernel says that the process is gone; its connection may be kept open by a child."""
         if self._missed is not None:
@@ -284,6 +295,9 @@ class Agent:
             if packet.kind == Kind.CHANGED:
                 self.hello = changed_from_untrusted(self.hello, packet)
                 self._owner.changed(self.process)
+                return
+            if packet.kind == Kind.REQUEST:
+                self._owner.asked(self, wish_from_untrusted(packet))
                 return
             if packet.kind == Kind.RECALLED:
                 self._recalled(packet, fd)

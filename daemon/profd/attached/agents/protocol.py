@@ -21,6 +21,7 @@ from profd.limits import (
     RANK_MAX,
 )
 from profd.model.capture import ProgramSteps
+from profd.model.wish import Wish
 
 VERSION: Final = 1
 _MAGIC: Final = 0x31474150
@@ -54,6 +55,7 @@ class Kind(IntEnum):
     RECALL = 14
     RECALLED = 15
     STEPS = 16
+    REQUEST = 17
 
 
 class Hostile(BadInput):
@@ -204,6 +206,22 @@ def steps_from_untrusted(packet: Packet) -> ProgramSteps:
     fields = packet.fields
     return ProgramSteps(
         number(fields, "begun") or 0, number(fields, "running_ns") or 0, number(fields, "step_ns") or None
+    )
+
+
+def wish_from_untrusted(packet: Packet) -> Wish:
+    """The capture that a program asks for. Raises Hostile; what it may ask for is not decided here."""
+    fields = packet.fields
+    return Wish(
+        number=packet.epoch,
+        incarnation=hexadecimal(fields, "incarnation") or 0,
+        iterations=number(fields, "iterations") or 0,
+        duration_ns=number(fields, "duration") or 0,
+        begin_step=number(fields, "begin_step"),
+        reason=fields.get("reason", "")[:AGENT_LABEL_CHARACTERS_MAX],
+        key=fields.get("key", "")[:AGENT_LABEL_CHARACTERS_MAX],
+        local=number(fields, "local") or 0,
+        hosts=number(fields, "hosts") or 1,
     )
 
 

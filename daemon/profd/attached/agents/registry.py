@@ -42,11 +42,13 @@ from profd.limits import (
     AGENTS_PER_UID_MAX,
     AGENTS_RESERVED,
 )
+from profd.model.wish import Wish
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
 from profd.trust.identify import start_ticks
 from profd.trust.namespaces import container
 
+REQUESTS: Final = "request"  # what this daemon takes of agents beside the first build's
 _SO_PEERPIDFD: Final = 77  # Linux 6.5
 ATTACHED: Final = Share(
     *("attached", "attached processes", AGENTS_PER_UID_MAX, AGENTS_MAX, AGENTS_RESERVED, AGENT_TRY_AGAIN_SECONDS)
@@ -79,6 +81,9 @@ Greeted = Callable[[ProcessId, int], None]
 """Hears which incarnation of its program a process runs."""
 
 
+Asked = Callable[[Agent, Wish], None]
+"""Hears of a capture that a program asks for; answers with `Agent.tell_granted`."""
+
 Changed = Callable[[ProcessId], None]
 """Hears of a process that has attached, or imported a framework since."""
 
@@ -107,6 +112,7 @@ class AgentRegistry:
         self.on_disarmed: Disarmed = lambda process, epoch: None
         self.on_greeted: Greeted = lambda process, incarnation: None
         self.on_changed: Changed = lambda process: None
+        self.on_asked: Asked = _not_yet
         self.counts: Counter[str] = Counter()  # refused, hostile, by what happened
         self._only_uid = only_uid
         self._agents: dict[ProcessId, Agent] = {}
@@ -235,7 +241,7 @@ class AgentRegistry:
                 greeting.close()
                 return
             agent = self._register(greeting, hello)
-            greeting.link.send(encode(Kind.WELCOME, version=VERSION))
+            greeting.link.send(encode(Kind.WELCOME, version=VERSION, can=REQUESTS))
             if hello.armed and fd is not None:
                 unused.pop_all()
                 self.on_orphan(agent, hello.armed, fd)
@@ -248,7 +254,7 @@ class AgentRegistry:
         self._greetings.discard(greeting)
         os.close(greeting.hand_over())
         self._share.give_back(greeting.peer.holder)  # it has kept its place
-        greeting.link.send(encode(Kind.WELCOME, version=VERSION))
+        greeting.link.send(encode(Kind.WELCOME, version=VERSION, can=REQUESTS))
         known.tell_again()
         return True
 
@@ -284,6 +290,10 @@ class AgentRegistry:
     def disarmed(self, process: ProcessId, epoch: int) -> None:
         """Nothing of this epoch is armed in the process."""
         self.on_disarmed(process, epoch)
+
+    def asked(self, agent: Agent, wish: Wish) -> None:
+        """A program wants to be recorded."""
+        self.on_asked(agent, wish)
 
     def changed(self, process: ProcessId) -> None:
         """Facts that are remembered of the process may be wrong."""
@@ -360,6 +370,10 @@ class _Greeting:
 
     def _too_late(self) -> None:
         self.close(f"no HELLO within {AGENT_HELLO_SECONDS:g} s")
+
+
+def _not_yet(agent: Agent, wish: Wish) -> None:
+    agent.tell_granted(wish.number, why="profd is starting: ask again in a moment")
 
 
 def _pidfd(connection: socket.socket, peer: Peer) -> int:
