@@ -18,6 +18,7 @@ from profd.attached.ingest import streamer_process
 from profd.attached.ingest.arena import counters_untrusted
 from profd.attached.ingest.intake import Intake
 from profd.attached.ingest.streamers import Drain
+from profd.kernel.environment import bare_environment
 from profd.limits import LEAD_BYTES, STREAMER_TASKS_EACH_MAX
 from profd.model.capture import Loss
 
@@ -319,8 +320,8 @@ async def test_its_tasks_are_bounded_on_a_host_of_many_cores(
     """All streamers share a number of them: a user's is to have its part."""
     made, source = tmp_path / "many_cores.so", Path(__file__).parents[2] / "support" / "many_cores.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source], check=True)
-    environ = {**streamer_process._environment(), "LD_PRELOAD": str(made)}
-    monkeypatch.setattr(streamer_process, "_environment", lambda: environ)
+    environ = {**bare_environment(), "LD_PRELOAD": str(made)}
+    monkeypatch.setattr(streamer_process, "bare_environment", lambda: environ)
     fd = writer.arena_fd(list(arena_chunks(streams=4, each=50)), recording=0, recorded=4 * 50 * 8)
     intake, drain = await begin(rig, fd)
     await eventually(lambda: intake.chunks == 200)
