@@ -163,9 +163,9 @@ void Walker::dropped(uint64_t records) {
 }
 
 void Walker::reset_counts() {
-  for (auto* count : {&counts.records, &counts.events, &counts.device, &counts.launches, &counts.graph_calls, &counts.bad_times, &counts.foreign_times,
-                      &counts.gone_names, &counts.external, &counts.filtered, &counts.unknown, &counts.late,
-                      &counts.dropped})
+  for (auto* count : {&counts.records, &counts.events, &counts.device, &counts.launches, &counts.graph_calls,
+                      &counts.bad_times, &counts.foreign_times, &counts.gone_names, &counts.external, &counts.filtered,
+                      &counts.unknown, &counts.late, &counts.dropped})
     count->store(0, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
   externals_.fill({});

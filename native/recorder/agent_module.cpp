@@ -175,7 +175,9 @@ PyObject* agent_came_of(PyObject*, PyObject* number) {
   // What a daemon said need not be UTF-8.
   PyObject* id = PyUnicode_DecodeUTF8(capture.data(), static_cast<Py_ssize_t>(capture.size()), "replace");
   PyObject* text = PyUnicode_DecodeUTF8(why.data(), static_cast<Py_ssize_t>(why.size()), "replace");
-  return id && text ? Py_BuildValue("NN", id, text) : nullptr;
+  if (id && text) return Py_BuildValue("NN", id, text);
+  Py_XDECREF(id), Py_XDECREF(text);
+  return nullptr;
 }
 
 PyObject* agent_state(PyObject*, PyObject*) {
