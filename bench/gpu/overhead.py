@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -47,7 +48,7 @@ def checks(loop: str, found: dict[str, Ratio]) -> list[Check]:
     """The promises of a loop. Below the noise floor nothing is claimed."""
     floor = noise_floor(found["off"])
     made = [Check(f"{loop}: noise", floor <= IDLE_MOST - 1, f"off to off within {floor:.2%}")]
-    for mode in ("idle", "after"):
+    for mode in ("idle", "after", *(("after_detached",) if "after_detached" in found else ())):
         made.append(_at_most(f"{loop}: {mode}", found[mode], IDLE_MOST))
     if loop == "gpu_bound":
         made.append(_at_most(f"{loop}: armed", found["armed"], ARMED_MOST))
@@ -77,6 +78,11 @@ def _of_loop(loop: str) -> dict[str, Any]:
             know(name, values)
     after = child("bench.gpu.overhead:after_disarm", {"loop": loop})["result"]
     know("after", after["ratios"])
+    if loop != "graph":  # dies of it (docs/gpu.md, what stays behind)
+        know(
+            "after_detached",
+            child("bench.gpu.overhead:after_disarm", {"loop": loop, "detach": True})["result"]["ratios"],
+        )
     know("idle", _pairs(loop))
     demanded = {way: on_demand.steps(loop, way) for way in on_demand.WAYS}
     for way, seen in demanded.items():
@@ -116,11 +122,14 @@ def blocks(loop: str, mode: str) -> dict[str, Any]:
     return {"order": order, "times": times, "longest_step_s": longest}
 
 
-def after_disarm(loop: str) -> dict[str, Any]:
-    """Blocks after a recording by those before the first one, and the longest step while it began."""
+def after_disarm(loop: str, detach: bool = False) -> dict[str, Any]:
+    """Blocks after a recording by those before the first one, and the longest step while it began.
+
+    `detach`: CUPTI leaves the process at the end, in one of the steps that go on meanwhile.
+    """
     step = _warm(loop)
     before = [statistics.median(_steps(step, STEPS[loop])) for _ in range(BLOCKS)]
-    with armed():
+    with armed(step if detach else None):
         first = max(_steps(step, STEPS[loop]))
     after = [statistics.median(_steps(step, STEPS[loop])) for _ in range(BLOCKS)]
     return {"ratios": [one / statistics.median(before) for one in after], "first_arm_longest_step_s": first}
@@ -133,16 +142,20 @@ def alone(loop: str) -> float:
 
 
 @contextlib.contextmanager
-def armed() -> Iterator[None]:
-    """Our collector records."""
+def armed(goes_on: Callable[[], None] | None = None) -> Iterator[None]:
+    """Our collector records. `goes_on`: CUPTI leaves the process while these steps are made."""
     from profclient import _recorder, gpu
 
     _recorder.arm(arena_bytes=ARENA_BYTES, sources=8)
-    gpu.start()
+    gpu.start(detach=goes_on is not None)
     try:
         yield
     finally:
-        gpu.stop()
+        ends = threading.Thread(target=gpu.stop)
+        ends.start()
+        while goes_on is not None and ends.is_alive():
+            goes_on()
+        ends.join()
         _recorder.disarm()
         _recorder.release()
 
