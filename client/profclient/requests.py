@@ -18,6 +18,7 @@ except ImportError:  # a platform that it was not built for
 VARIABLE = "PROFD_CAPTURE"
 _LOCAL_WORLD = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _EXAMPLE = "iterations:5@step:100"
+_MOST = 1 << 53  # of a number; one that the daemon cannot read costs the connection
 FIRST_STEP = 2  # the recording begins a step before, and is asked for in the first one
 
 
@@ -110,7 +111,7 @@ def _parse(text: str) -> tuple[str, int, int]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MOST):
         raise ValueError(text)
     return int(text)
 
@@ -119,9 +120,9 @@ def _lines(
     iterations: int, duration: float, begin_step: int | None, reason: str, key: str, environ: Mapping[str, str]
 ) -> bytes:
     said = {
-        "iterations": int(iterations) or "",
-        "duration": int(duration * 1e9) or "",
-        "begin_step": "" if begin_step is None else int(begin_step),
+        "iterations": _within("iterations", int(iterations)) or "",
+        "duration": _within("duration", int(duration * 1e9)) or "",
+        "begin_step": "" if begin_step is None else _within("begin_step", int(begin_step)),
         "reason": one_line(reason),
         "key": _key(key, environ) if key else "",
         "local": _local(environ),
@@ -130,13 +131,25 @@ def _lines(
     return "".join(f"{name}={value}\n" for name, value in said.items() if value != "").encode()
 
 
+def _within(name: str, number: int) -> int:
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"{name} is negative, or larger than any capture's")
+    return number
+
+
 def _key(key: str, environ: Mapping[str, str]) -> str:
     """The key of the job's processes: equal in all of them, on all hosts, and another one when the job runs again."""
     run = labels(environ).get("job", "") or environ.get("PROFD_RUN_ID", "")
     if not run:  # nothing tells these processes from those of yesterday
         return ""
     again = [environ.get(name, "") for name in ("SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_JOB_START_TIME")]
-    return one_line("/".join([run, *again, key]))
+    whole = "/".join([run, *again, key])
+    said = one_line(whole)
+    if said == whole:
+        return said
+    from hashlib import sha256  # here: most programs ask for nothing
+
+    return sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()  # what is cut off may be what tells two apart
 
 
 def _local(environ: Mapping[str, str]) -> str:

@@ -23,8 +23,8 @@ from pathlib import Path
 HEADER = struct.Struct("<IHHQ")
 MAGIC = 0x31474150
 HELLO, WELCOME, REFUSED, ARM, ARMED, STOP, STOPPED, RELEASE, STATUS, FAILED, CHANGED, LIMIT, DISARMED = range(1, 14)
-RECALL, RECALLED, STEPS = 14, 15, 16
-FROM_AGENTS = (HELLO, ARMED, STOPPED, STATUS, FAILED, CHANGED, DISARMED, RECALLED, STEPS)
+RECALL, RECALLED, STEPS, REQUEST = 14, 15, 16, 17
+FROM_AGENTS = (HELLO, ARMED, STOPPED, STATUS, FAILED, CHANGED, DISARMED, RECALLED, STEPS, REQUEST)
 PACKET_BYTES_MAX = 16 * 1024
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 TIMEOUT_SECONDS = 60.0
@@ -91,15 +91,15 @@ class AgentLink:
     def send(self, raw: bytes) -> None:
         self.socket.sendall(raw)
 
-    def greet(self) -> None:
-        """HELLO in, WELCOME out."""
+    def greet(self, **welcome: object) -> None:
+        """HELLO in, WELCOME out, with these fields beside those of the first build."""
         self.hello = self.next(HELLO)
         fields = self.hello.fields
         if int(fields["pid"]) != self.pid or len(fields["incarnation"]) != 16 or fields["versions"] != "1-1":
             raise Broken(str(fields))
         if ("armed" in fields) != (self.hello.fd >= 0):
             raise Broken("the descriptor comes with armed=, and only then")
-        self.send(packet_bytes(WELCOME, version=1))
+        self.send(packet_bytes(WELCOME, 0, version=1, **welcome))
 
     def receive(self, timeout: float = TIMEOUT_SECONDS) -> Packet:
         """The next packet, whatever it is. Raises Ended, TimeoutError."""

@@ -68,7 +68,8 @@ class _Batch:
     @property
     def whole(self) -> bool:
         """Nobody else is waited for."""
-        return len(self.asked) >= (self.first.local or CAPTURE_TARGETS_MAX)
+        most = self.first.local or CAPTURE_TARGETS_MAX  # its word, which may be of more than a capture takes
+        return len(self.asked) >= min(most, CAPTURE_TARGETS_MAX)
 
 
 class AskedByPrograms:
@@ -82,7 +83,7 @@ class AskedByPrograms:
         self._kept = Rates(_KEPT_RATE)
         self._starts = Rates(_START_RATE)
         self._batches: dict[tuple[int, str], _Batch] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: dict[tuple[int, str], asyncio.Task[None]] = {}  # the last of a key
         self._refused = RareLine(log, "a program asked for a capture, and got none")
 
     def asked(self, agent: Agent, wish: Wish) -> None:
@@ -100,6 +101,9 @@ class AskedByPrograms:
             alone = not wish.key or wish.local == 1
             seconds = 0 if alone else WISH_GATHER_SECONDS
             batch.timer = asyncio.get_running_loop().call_later(seconds, self._begin, batch)
+        before = batch.asked.get(agent.process)
+        if before is not None and before[0] is agent:
+            self._refuse(agent, before[1], "this process has asked with the same key again, within moments")
         batch.asked[agent.process] = agent, wish
         if batch.whole and batch.timer is not None:
             self._begin(batch)
@@ -110,22 +114,29 @@ class AskedByPrograms:
             if batch.timer is not None:
                 batch.timer.cancel()
         self._batches.clear()
-        for task in self._tasks:
+        for task in self._starting.values():
             task.cancel()
 
     def _begin(self, batch: _Batch) -> None:
         if batch.timer is not None:
             batch.timer.cancel()
-        self._batches.pop((batch.uid, batch.key), None)
-        task = asyncio.get_running_loop().create_task(self._start(batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        key = batch.uid, batch.key
+        self._batches.pop(key, None)
+        task = asyncio.get_running_loop().create_task(self._start(batch, self._starting.get(key)))
+        self._starting[key] = task
+        task.add_done_callback(lambda done: self._over(key, done))
 
-    async def _start(self, batch: _Batch) -> None:
+    def _over(self, key: tuple[int, str], done: asyncio.Task[None]) -> None:
+        if self._starting.get(key) is done:
+            del self._starting[key]
+
+    async def _start(self, batch: _Batch, before: asyncio.Task[None] | None) -> None:
         wish = batch.first
+        caller = Caller(batch.uid, 0, await asyncio.to_thread(user_name, batch.uid), admin=False, pid=0)
+        if before is not None:  # it may have the process already, and has a name that the next one must not take
+            await asyncio.wait({before})
         # One that has ended, or runs another program since (exec), asks no more.
         there = {process: asked for process, asked in batch.asked.items() if self._agents.get(process) is asked[0]}
-        caller = Caller(batch.uid, 0, await asyncio.to_thread(user_name, batch.uid), admin=False, pid=0)
         named = _name(batch)
         try:
             for process, (agent, its) in list(there.items()):

@@ -16,6 +16,7 @@ from profd.attached.agents.protocol import (
     hello_from_untrusted,
     parse_untrusted_packet,
     status_from_untrusted,
+    wish_from_untrusted,
 )
 from profd.limits import (
     AGENT_KEYS_MAX,
@@ -54,7 +55,7 @@ def test_any_bytes_are_a_packet_or_hostile(raw: bytes) -> None:
     except Hostile:
         return
     assert all(value.isprintable() for value in packet.fields.values())
-    for understand in (hello_from_untrusted, status_from_untrusted):
+    for understand in (hello_from_untrusted, status_from_untrusted, wish_from_untrusted):
         try:
             understand(packet)
         except Hostile:
@@ -182,3 +183,23 @@ def test_status_counts_by_source() -> None:
 def test_status_that_is_no_number_is_hostile(fields: dict[str, str]) -> None:
     with pytest.raises(Hostile):
         status_from_untrusted(Packet(Kind.STATUS, 1, fields))
+
+
+@pytest.mark.parametrize("name", ["iterations", "duration", "begin_step", "local", "hosts", "incarnation"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "\u0661", "9223372036854775808" * 2, "x", " 1", "0x1"], ids=ascii)
+def test_a_request_with_a_number_that_is_none_is_hostile(name: str, text: str) -> None:
+    with pytest.raises(Hostile, match=name):
+        wish_from_untrusted(Packet(Kind.REQUEST, 1, {name: text}))
+
+
+def test_a_request_that_says_nothing_asks_for_nothing() -> None:
+    wish = wish_from_untrusted(Packet(Kind.REQUEST, 7, {}))
+    assert (wish.number, wish.iterations, wish.duration_ns, wish.begin_step) == (7, 0, 0, None)
+    assert (wish.key, wish.local, wish.hosts) == ("", 0, 1)
+
+
+def test_texts_of_a_request_are_cut_and_printable() -> None:
+    raw = encode(Kind.REQUEST, 1, reason="\u202e" + "r" * 4000, key="\u2028" + "k" * 4000)
+    wish = wish_from_untrusted(parse_untrusted_packet(raw))
+    assert (len(wish.reason), len(wish.key)) == (AGENT_LABEL_CHARACTERS_MAX, AGENT_LABEL_CHARACTERS_MAX)
+    assert (wish.reason + wish.key).isprintable()
