@@ -160,7 +160,7 @@ async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
     asked = Asked(Pool(), short=SHORT)  # type: ignore[arg-type]  # as much of one as is asked
     for job in JOBS:
         await asked(job, {})
-    short = {"summary", "top", "explain", "critical", "event"}
+    short = {"summary", "top", "explain", "critical", "event", "judge_hang"}
     assert {job for job, kind in kinds.items() if kind is Kind.QUESTION} == short
     assert {kind for job, kind in kinds.items() if job not in short} == {Kind.LONG}
 
