@@ -95,7 +95,8 @@ class OfflineTraces:
         return dict(self._answered("upgrade"))
 
     def _command(self, verb: str) -> list[str]:
-        return [sys.executable, "-m", "profd.offline", verb, "--store", str(self._store)]
+        # -P: nothing is imported from the directory that the command is run in, which may be another user's.
+        return [sys.executable, "-P", "-m", "profd.offline", verb, "--store", str(self._store)]
 
     def _answered(self, verb: str, **request: Any) -> Any:
         done = subprocess.run(self._command(verb), input=json.dumps(request).encode(), capture_output=True, check=False)

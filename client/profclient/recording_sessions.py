@@ -23,7 +23,7 @@ STRINGS_BYTES = 8 << 20
 CONNECT_SECONDS = 5.0  # for a daemon that listens to know us
 BEGIN_SECONDS = 60.0  # for profctl to load, and for the daemon to arm us
 END_SECONDS = 600.0  # for the trace to be stored
-_PROFCTL = (sys.executable, "-c", "from profclient.cli import main; main()")
+_PROFCTL = (sys.executable, "-P", "-c", "from profclient.cli import main; main()")
 _SOURCES = {"stacks": 2, "modules": 2, "c_calls": 2, "torch": 4, "flops": 4, "memory": 16}  # native/recorder/writer.h
 _RANGES = 1
 _NOTHING = "nothing was recorded"  # in the daemon's sentence about an empty recording
@@ -137,7 +137,7 @@ class _ByItself:
         except RuntimeError as error:
             raise BusyError(f"this process cannot be recorded now: {error}") from error
         self._drainer = subprocess.Popen(
-            [sys.executable, "-m", "profclient.drain", str(fd), self._file],
+            [sys.executable, "-P", "-m", "profclient.drain", str(fd), self._file],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -35,6 +35,7 @@ import contextlib
 import json
 import os
 import pwd
+import select
 import stat
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -43,11 +44,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import BadInput, Denied, JobFailed, NotFound, ProfdError
-from profd.importing.ingest import OnProgress, format_of, open_raw
+from profd.importing.ingest import OnProgress, RunJob, format_of, open_raw
+from profd.kernel.identity import SAME, WorkerIdentity
 from profd.limits import RPC_MESSAGE_BYTES_MAX
 from profd.model.arguments import Flag, Integer, Text, Texts
 from profd.model.question import Scope
-from profd.questions.jobs import find
+from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS
 from profd.questions.library import Library
 from profd.questions.reading import ReadLibrary
 from profd.questions.table import QUESTIONS
@@ -58,9 +60,12 @@ from profd.store.lock import OFFLINE_WAIT_SECONDS, StoreLock
 from profd.store.store import Store, StoreLimits
 from profd.store.upgrade import upgrade
 from profd.trust.caller import Caller
+from profd.workers import calls, jobs, landlock
+from profd.workers.alone import Alone
 
 _KINDS: Final = {1: "failure", 2: "usage", 3: "not_found", 4: "denied", 5: "busy"}
 _STDOUT: Final = 1
+_JOBS: Final = {**JOBS, "rewrite": "profd.segments.rewrite:rewrite"}
 _ASK_ITS_OWNER: Final = (
     "have its owner share the trace (`profctl share`) or export it (`profctl export -f bundle`), or run this as that "
     "user."
@@ -113,11 +118,22 @@ async def run_here(
 ) -> dict[str, Any]:
     """Run a job in this process, with the contract of `WorkerPool.run`."""
     try:
-        return find(job)(args, [*fds], on_progress or _silent)
+        return jobs.find(job, _JOBS)(args, [*fds], on_progress or _silent)
     except (ProfdError, BrokenPipeError):
         raise
     except Exception as error:
         raise JobFailed(f"the job {job!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _runner(store: Store | ExportedStore, owner: WorkerIdentity = SAME) -> RunJob:
+    """How jobs run: root's behind the confinement of workers, as bytes of other users would have its rights.
+
+    Where the kernel offers no such confinement, root reads a store that has traces of its own alone all the same.
+    """
+    confined = landlock.abi() > 0 and calls.known()
+    if os.geteuid() != 0 or not (confined or any(record.owner_uid for record in store.newest_first(-1))):
+        return run_here
+    return Alone(_JOBS, [*DIRECTORIES, *INDEXES], owner).run
 
 
 def _silent(what: str, share: float) -> None:
@@ -208,9 +224,13 @@ async def _rebuild(library: Library, me: Caller, request: Request) -> object:
 
 
 async def _upgrade(library: Library, me: Caller, request: Request) -> object:
-    from profd.segments.rewrite import rewritten
+    loop, run_job = asyncio.get_running_loop(), _runner(library.store)
 
-    return asdict(upgrade(library.store, rewritten))
+    def rewrite(trace: Path, staging: Path) -> None:
+        job = run_job("rewrite", {"trace_dir": str(trace), "staging": str(staging)})
+        asyncio.run_coroutine_threadsafe(job, loop).result()
+
+    return asdict(await asyncio.to_thread(upgrade, library.store, rewrite))
 
 
 _ASKING: Final[dict[str, ReadVerb]] = {
@@ -269,19 +289,25 @@ def _is_store(root: Path) -> bool:
 def _run_on_exported(verb: str, root: Path, request: Request) -> object:
     if verb not in _ASKING:
         raise BadInput(f"{root} has exported captures, which are only read: `{verb}` needs a store.")
-    library = ReadLibrary(ExportedStore(root, CachedRollups(cache())), run_here)
+    found = root.stat()
+    # Of another user's traces nothing is kept: root's cache is out of that user's reach.
+    strange = os.geteuid() == 0 and found.st_uid != 0
+    store = ExportedStore(root, CachedRollups(None if strange else cache()))
+    owner = WorkerIdentity(found.st_uid, found.st_gid) if strange else SAME
+    library = ReadLibrary(store, _runner(store, owner))
     return asyncio.run(_ASKING[verb](library, _caller(), request))
 
 
 def run(verb: str, root: Path, request: Request) -> object:
     """Do it; the answer, or None where it went to stdout. Raises ProfdError."""
+    root = root.absolute()  # workers are at home elsewhere
     if not _is_store(root) and ExportedStore.is_one(root):
         return _run_on_exported(verb, root, request)
     store = _open(root, verb)
     try:
         if verb in _READING:
             store.unlock()
-        return asyncio.run((_READING | _WRITING)[verb](Library(store, run_here), _caller(), request))
+        return asyncio.run((_READING | _WRITING)[verb](Library(store, _runner(store)), _caller(), request))
     finally:
         store.close()
 
@@ -298,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if answer is not None:
             print(json.dumps(answer), flush=True)
     except ProfdError as error:
-        return _fail(str(error), error.exit_code)
+        return 1 if _nobody_reads() else _fail(str(error), error.exit_code)
     except BrokenPipeError:
         # Whoever read has seen enough. Nothing is to be flushed into the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
@@ -308,6 +334,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _nobody_reads() -> bool:
+    """A worker tells a closed pipe as any failure."""
+    pipe = select.poll()
+    pipe.register(_STDOUT, 0)
+    return any(events & select.POLLERR for _, events in pipe.poll(0))
 
 
 def _fail(message: str, code: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import json
 import os
 import signal
 import socket
@@ -12,7 +14,7 @@ import threading
 from typing import Any
 
 from profd.errors import BadTrace, NotFound
-from profd.workers.jobs import Progress
+from profd.workers.jobs import Job, Progress
 
 JOBS = {
     name: f"tests.support.jobs:{name}"
@@ -131,3 +133,48 @@ def store_in_pieces(args: dict[str, Any], fds: list[int], progress: Progress) ->
 
     pipeline.Collator = partial(Collator, segment_rows=64)  # type: ignore[attr-defined,assignment]
     return pipeline.store_trace(args, fds, progress)
+
+
+def reached(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """How reading each of `paths` ends, and writing into the directories; to `fds[0]`, too."""
+    folders = [args[name] for name in ("trace_dir", "staging") if isinstance(args.get(name), str)]
+    said = {
+        "ends": [_end_of(path, os.O_RDONLY) for path in args["paths"]],
+        "changed": [_end_of(os.path.join(folder, "new"), os.O_CREAT | os.O_WRONLY) for folder in folders],
+        "uid": os.getuid(),
+        "scratch": os.environ.get("TMPDIR", ""),
+    }
+    if fds:
+        os.write(fds[0], json.dumps(said).encode())
+    return said
+
+
+def _end_of(path: str, flags: int) -> str:
+    try:
+        os.close(os.open(path, flags))
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "worked"
+
+
+def reaching(path: str) -> Job:
+    """`reached` for this file, whatever was asked."""
+    return lambda args, fds, progress: reached({"paths": [path]}, fds, progress)
+
+
+def taken_over(path: str) -> Job:
+    """An upgrade by a trace that has taken its worker over: it wants this file, and to be somebody else's."""
+
+    def rewrite(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+        from profd.segments import rewrite
+
+        assert _end_of(path, os.O_RDONLY) == "EACCES"
+        rewrite.rewrite(args, fds, progress)
+        meta = os.path.join(args["staging"], "meta.json")
+        with open(meta, encoding="utf-8") as file:
+            said = json.load(file)
+        with open(meta, "w", encoding="utf-8") as file:
+            json.dump({**said, "owner_uid": 0}, file)
+        return {}
+
+    return rewrite

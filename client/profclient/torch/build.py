@@ -25,6 +25,8 @@ _ASK_SECONDS: Final = 300
 
 # In the Python that is named, which may have none of our packages.
 _ASK: Final = """
+import sys
+sys.path[:] = [place for place in sys.path if place]  # not where we are, which may be another user's
 import json, os, platform, torch
 print("PROFD " + json.dumps({
     "torch": str(torch.__version__), "git": str(torch.version.git_version),

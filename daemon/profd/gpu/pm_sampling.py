@@ -265,7 +265,7 @@ class _Sampler:
 
     def _run(self, order: str) -> None:
         try:
-            command = [sys.executable, "-m", "profd.gpu.pm_sampler", order]
+            command = [sys.executable, "-P", "-m", "profd.gpu.pm_sampler", order]
             with subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
             ) as child:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from copy import copy
 from pathlib import Path
+from typing import Any
 
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
 from profd.segments.writer import TraceWriter
+
+
+def rewrite(args: dict[str, Any], fds: list[int], progress: object) -> dict[str, Any]:
+    """`rewritten` as a job. `args`: `trace_dir`, `staging`; the result is empty."""
+    rewritten(Path(args["trace_dir"]), Path(args["staging"]))
+    return {}
 
 
 def rewritten(trace: Path, folder: Path) -> TraceMeta:

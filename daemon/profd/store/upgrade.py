@@ -6,9 +6,10 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from profd.disk.files import disk, exchange, sync
-from profd.errors import BadInput, NotFound, Unavailable
+from profd.errors import BadInput, BadTrace, JobFailed, NotFound, Unavailable
 from profd.kernel import identity
 from profd.segments.meta import FORMAT, read_meta
 from profd.store import rebuild
@@ -17,6 +18,9 @@ from profd.store.store import Store
 
 Rewrite = Callable[[Path, Path], object]
 """Writes the trace of a directory into an empty one; `segments.rewrite.rewritten`, which needs the engine."""
+
+
+_WHOSE: Final = ("trace", "capture", "owner_uid", "owner", "source", "created_ns", "host", "pid", "rank", "job")
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ def _all(store: Store, rewrite: Rewrite) -> Upgraded:
                 done.anew.append(trace)
             else:
                 done.others += 1
-        except (BadInput, NotFound) as error:
+        except (BadInput, NotFound, JobFailed) as error:
             done.damaged.append(f"trace {trace}: {error}")
         else:
             store.refresh(trace)  # also of one whose upgrade was killed before it came to this
@@ -69,6 +73,7 @@ def _one(store: Store, there: Path, rewrite: Rewrite) -> None:
         rewrite(there, staging)
         with disk(staging, "Storing"):
             identity.make_readable(staging)
+            _check_whose(there, staging)
             for entry in staging.iterdir():
                 sync(entry)
             sync(staging)
@@ -76,6 +81,14 @@ def _one(store: Store, there: Path, rewrite: Rewrite) -> None:
             sync(store.traces)
     finally:
         store.discard(staging)  # the old one by now, or what is unfinished of the new one
+
+
+def _check_whose(before: Path, after: Path) -> None:
+    """A trace that has taken its worker over may not become another user's, nor another trace."""
+    old, new = read_meta(before), read_meta(after)
+    for name in _WHOSE:
+        if getattr(old, name) != getattr(new, name):
+            raise BadTrace(f"its {name} would be another")
 
 
 def _swap(staging: Path, there: Path) -> None:

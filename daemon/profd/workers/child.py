@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from profd import errors
 from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
 from profd.kernel.identity import WorkerIdentity
 from profd.kernel.rights import received_descriptors
+from profd.kernel.sealed import sealed
 from profd.limits import WORKER_STDERR_BYTES, MiB
 from profd.workers import confine, frames
 from profd.workers.gate import Gate
@@ -55,6 +57,10 @@ class Settings:
     gates: Path | None = None  # where workers get their gates; without one they reach no file of the store
     directories: tuple[str, ...] = ()  # arguments that name what they may read of it
     beside: Mapping[str, str] = field(default_factory=dict)  # the same of what may be there with one of these
+    read: tuple[str, ...] = ()  # without gates: what they may read,
+    change: tuple[str, ...] = ()  # and what they may change, of that
+    scratch: Path | None = None  # for temporary files
+    otherwise: str = "run profd --user as another user than root"  # where they cannot be confined
 
     @property
     def required(self) -> set[str]:
@@ -62,8 +68,8 @@ class Settings:
         root = self.identity.uid is None and os.geteuid() == 0
         return {confine.SYSTEM_CALLS, confine.FILES} if root else set()
 
-    def argument(self, gate: Gate | None) -> str:
-        """The settings as an argument of the worker's command line."""
+    def told(self, gate: Gate | None) -> str:
+        """The settings as the worker is told them."""
         return json.dumps(
             {
                 "parent": os.getpid(),
@@ -72,8 +78,8 @@ class Settings:
                 "gid": self.identity.gid,
                 "jobs": dict(self.jobs),
                 "gate": str(gate.path) if gate else None,
-                "read": [str(gate.incoming)] if gate else [],
-                "change": [str(gate.outgoing)] if gate else [],
+                "read": [str(gate.incoming)] if gate else self.read,
+                "change": [str(gate.outgoing)] if gate else self.change,
             }
         )
 
@@ -115,7 +121,7 @@ class Child:
             await child.kill()
             raise JobFailed(
                 f"workers with uid 0 need a kernel that gives them {' and '.join(sorted(missing))}: "
-                "run profd --user as another user than root"
+                f"{settings.otherwise}"
             )
         return child
 
@@ -132,20 +138,23 @@ class Child:
             # Not the daemon's own, which is its log. Nobody has to read a pipe that drops what does not fit.
             said, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             undo.callback(os.close, said)
+            # No argument holds the paths of thousands of traces.
+            told = sealed(settings.told(gate).encode(), fcntl.F_SEAL_WRITE)
             try:
                 # Popen without preexec_fn uses vfork and runs no atfork handler of gRPC's.
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "profd.workers.process", str(theirs.fileno()), settings.argument(gate)],
-                    pass_fds=[theirs.fileno()],
+                    [sys.executable, "-m", "profd.workers.process", str(theirs.fileno()), str(told.fileno())],
+                    pass_fds=[theirs.fileno(), told.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=stderr,
                     cwd="/",
-                    env=_environment(gate),
+                    env=_environment(gate.scratch if gate else settings.scratch),
                 )
             except OSError as error:
                 raise JobFailed(f"a worker process could not be started: {error}") from error
             finally:
+                told.close()
                 theirs.close()
                 os.close(stderr)
             undo.pop_all()
@@ -331,11 +340,11 @@ async def _readable(sock: socket.socket) -> None:
         loop.remove_reader(sock)
 
 
-def _environment(gate: Gate | None) -> dict[str, str]:
+def _environment(scratch: Path | None) -> dict[str, str]:
     """Nothing of ours but what Python needs to find itself; one thread per native pool."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
     code = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONDONTWRITEBYTECODE": "1"}  # no place to
     # Each worker is one job on one core: native pools would only add arenas and threads.
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
-    temporary = {"TMPDIR": str(gate.scratch)} if gate else {}
+    temporary = {"TMPDIR": str(scratch)} if scratch else {}
     return {**kept, **threads, **code, **ALLOCATOR, **temporary}

@@ -1,6 +1,6 @@
 """A worker: takes one job at a time over a socket until the socket ends.
 
-Started as `python -m profd.workers.process FD {"parent": …}` by the pool.
+Started as `python -m profd.workers.process SOCKET SETTINGS` by the pool: two descriptors.
 Nothing here is imported by the daemon.
 """
 
@@ -33,7 +33,8 @@ TRACEBACK_CHARS_MAX: Final = 16_384
 def main(argv: list[str]) -> int:
     """Confine, say `ready`, then serve jobs until the daemon closes the socket."""
     sock = socket.socket(fileno=int(argv[1]))
-    settings: dict[str, Any] = json.loads(argv[2])
+    with open(int(argv[2]), "rb") as told:
+        settings: dict[str, Any] = json.load(told)
     memory = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)  # soon /proc is out of reach
     os.open(_CGROUP, os.O_PATH | os.O_CLOEXEC)  # for good: Landlock's rule is for this inode, which is kept so
     _tell(sock, *_confine(settings))

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from profclient.offline import OfflineTraces
 from profd.errors import Unavailable
 from profd.store.lock import StoreLock
 from profd.store.store import Store, StoreLimits
@@ -261,3 +262,11 @@ def test_a_store_that_another_user_could_have_prepared_is_not_opened(ask, tmp_pa
         (tmp_path / "state").chmod(0o777)
     assert ask("list", code=4)["kind"] == "denied"
     assert (tmp_path / "home" / ".ssh").is_dir()
+
+
+def test_nothing_is_imported_from_the_directory_that_it_is_run_in(tmp_path, monkeypatch):
+    """Which may be another user's, and root may have gone there."""
+    Store(tmp_path / "state").close()
+    (tmp_path / "asyncio.py").write_text("raise SystemExit('code of whoever owns this directory')")
+    monkeypatch.chdir(tmp_path)
+    assert OfflineTraces(tmp_path / "state").newest(1) == []
