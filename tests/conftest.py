@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,25 @@ if PROFILE == "same" and hasattr(providers, "_get_local_constants"):
 
 HERE = Path(__file__).parent
 SHARED = ("module", "package")
+
+
+def pytest_configure() -> None:
+    """Keep what profd keeps in a cache away from the user's; processes of xdist inherit it.
+
+    It outlasts a run, because observers are compiled into it. Caches of other programs stay the user's:
+    Playwright's browsers, ccache.
+    """
+    place = Path(tempfile.gettempdir()) / f"profd-tests-{os.getuid()}" / "cache"
+    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if users == place:
+        return
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    place.mkdir(mode=0o700, exist_ok=True)
+    for entry in users.iterdir() if users.is_dir() else ():
+        if entry.name != "profd":
+            with contextlib.suppress(FileExistsError):
+                (place / entry.name).symlink_to(entry)
+    os.environ["XDG_CACHE_HOME"] = str(place)
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def measure(directory: str, scratch: str, windows: int) -> dict[str, Any]:
         "build_cpu": cpu,
         "bytes": sum(file.stat().st_size for file in place.iterdir()),
         "trace_bytes": sum(file.stat().st_size for file in trace.iterdir()),
+        "wall_p50": statistics.median(one for one, _ in answers),
         "wall_p95": _p95([one for one, _ in answers]),
         "cpu_p95": _p95([one for _, one in answers]),
         "cpu_p50": statistics.median(one for _, one in answers),

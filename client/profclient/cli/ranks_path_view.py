@@ -8,7 +8,7 @@ import click
 
 from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.output import counted, printable, say, table, wrapped
-from profclient.cli.units import duration, share
+from profclient.cli.units import duration, share, shorter
 
 _RIGHT: Final = ["ON PATH", "TIME", "TIMES", "WITHOUT IT"]
 
@@ -27,7 +27,7 @@ def print_ranks_on_path(answer: dict[str, Any]) -> None:
             share(row["path_ns"], whole),
             duration(row["path_ns"]),
             f"{row['times']:,}",
-            "-" if without is None else _less(whole - without, whole),
+            "-" if without is None else shorter(whole - without, whole),
             where,
             name,
         ]
@@ -45,8 +45,3 @@ def print_ranks_on_path(answer: dict[str, Any]) -> None:
 
 def _collective(row: dict[str, Any]) -> str:
     return printable(f"{row['op'] or 'collective'}{' of ' + row['group'] if row['group'] else ''}")
-
-
-def _less(gain: int, whole: int) -> str:
-    """A rank that is as the others may come out as a little longer."""
-    return f"-{share(gain, whole)}" if gain > 0 else f"+{share(-gain, whole)}"

@@ -158,3 +158,11 @@ def share(part: int, whole: int) -> str:
     """`12 %`, `0.4 %`."""
     found = 100 * part / whole if whole else 0.0
     return f"{found:.0f} %" if found >= 1 or not part else f"{found:.1f} %"
+
+
+def shorter(gain: int, whole: int) -> str:
+    """What a gain takes from the whole: `-12 %`; `+0.4 %` where it is a loss, `0 %` where it rounds to nothing."""
+    found = share(abs(gain), whole)
+    if found in {"0 %", "0.0 %"}:
+        return "0 %"
+    return f"-{found}" if gain > 0 else f"+{found}"

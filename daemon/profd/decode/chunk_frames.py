@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profd.events import NO_END
+from profd.events.distinct import distinct
 from profd.limits import OPEN_EVENTS_MAX
 
 Array = npt.NDArray[Any]
@@ -78,8 +79,9 @@ def _starts(start: Array, end: Array, range_start: Array, range_end: Array) -> A
     high = np.searchsorted(ends, np.where(end == NO_END, _FOREVER, end), "left")
     inside = np.flatnonzero(high > low)
     if len(inside):
-        bounds, query = np.unique(np.column_stack((low[inside], high[inside])), axis=0, return_inverse=True)
+        first, query = distinct(low[inside], high[inside])
+        bounds = np.column_stack((low[inside[first]], high[inside[first]]))
         starts = np.append(range_start[order], _FOREVER)  # every bound is a place in it
-        earliest = np.minimum.reduceat(starts, bounds.ravel())[::2][query.ravel()]
+        earliest = np.minimum.reduceat(starts, bounds.ravel())[::2][query]
         found[inside] = np.where(earliest < start[inside], earliest - 1, start[inside])
     return found

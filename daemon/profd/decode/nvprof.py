@@ -25,6 +25,7 @@ from profd.decode.nvprof_tracks import NvprofTracks
 from profd.decode.sqlite_file import Damaged, SqliteFile
 from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, NO_ROW, ArgColumn, DeviceType, Dictionary, EventTable, Kind, Tracks
+from profd.events.distinct import distinct
 from profd.events.table import Array
 
 _MARKER: Final = nv.PREFIX + "MARKER"
@@ -261,12 +262,12 @@ class NvprofDecoder(Decoder):
 
     def _named(self, of: tuple[Any, ...], make: Any, *columns: Array) -> Array:
         """Codes of the names that `make` gives to the values of each row; asked once for each combination."""
-        different, which = np.unique(np.stack(columns), axis=1, return_inverse=True)
+        first, which = distinct(*columns)
         codes = []
-        for values in different.T.tolist():
+        for values in zip(*(column[first].tolist() for column in columns), strict=True):
             key = (*of, *values) if of else values[0]
             codes.append(self._made[key] if key in self._made else self._code(key, make(*values)))
-        return np.array(codes, dtype=np.int32)[which.reshape(-1)]
+        return np.array(codes, dtype=np.int32)[which]
 
     def _of(
         self,
@@ -304,14 +305,15 @@ class NvprofDecoder(Decoder):
 
         if activity.kind == Kind.KERNEL:
             for what, dictionary in self._grids.items():
-                axes = [found.of(f"{what}{axis}") for axis in "XYZ"]
-                rows = np.flatnonzero(np.all([axis != NO_END for axis in axes], axis=0))
+                axes = np.stack([found.of(f"{what}{axis}") for axis in "XYZ"])
+                rows = np.flatnonzero((axes != NO_END).all(axis=0))
                 if len(rows):
-                    shapes, which = np.unique(np.stack([axis[rows] for axis in axes]), axis=1, return_inverse=True)
+                    first, which = distinct(*axes[:, rows])
                     known = len(dictionary)
-                    codes = np.array(dictionary.codes([str(shape) for shape in shapes.T.tolist()]), dtype=np.int32)
+                    shapes = axes[:, rows[first]].T.tolist()
+                    codes = np.array(dictionary.codes([str(shape) for shape in shapes]), dtype=np.int32)
                     self._spend(_STRING_OVERHEAD * (len(dictionary) - known))
-                    args[what, "json"] = ArgColumn("json", rows, codes[which.reshape(-1)], dictionary)
+                    args[what, "json"] = ArgColumn("json", rows, codes[which], dictionary)
             static, dynamic = found.of("staticSharedMemory"), found.of("dynamicSharedMemory")
             both = (np.minimum(static, dynamic) >= 0) & (np.maximum(static, dynamic) < 1 << 62)
             add("shared memory", np.where(both, static + dynamic, NO_END))

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from profd.events import NO_CODE, NO_END, NO_ROW, Dictionary, EventTable, Kind
+from profd.events.distinct import distinct
 from profd.events.table import Array
 from profd.export import wire
 from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
@@ -187,10 +188,9 @@ class _Flows:
         flows = with_derived(reader)
         bound = np.flatnonzero(flows.row != NO_ROW)
         # An id means a flow within its category only.
-        pairs = np.stack([flows.category[bound], flows.id[bound]], axis=1)
-        _, flow = np.unique(pairs, axis=0, return_inverse=True) if len(bound) else (pairs, np.zeros(0, np.int64))
+        _, flow = distinct(flows.category[bound], flows.id[bound])
         last = flows.phase[bound] == ord("f")
-        row, ids = flows.row[bound], flow.reshape(-1).astype(np.int64) + 1
+        row, ids = flows.row[bound], flow + 1
         work, launch = _linked(reader)
         new = ~np.isin(work, row)
         work, launch = work[new], launch[new]

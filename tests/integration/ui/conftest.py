@@ -29,6 +29,12 @@ HOSTILE = (
     "x" * 1_000_000,
 )
 STEPS, SLOW = 12, 7
+# The page hears of the address before us: what it has then is no longer that of the address before.
+GO = """(hash) => new Promise((done) => {
+  if (location.hash === hash) return done();
+  addEventListener("hashchange", () => done(), { once: true });
+  location.hash = hash;
+})"""
 
 
 def event(name: str, at: float, lasts: float, cat: str = "cpu_op") -> dict[str, Any]:
@@ -63,7 +69,7 @@ class Page:
 
     def go(self, page: str) -> Any:
         """To a page, until everything in it is there."""
-        self.tab.goto(f"{self.url}#{page}")
+        self.tab.evaluate(GO, f"#{page}")
         return self.settled()
 
     def settled(self) -> Any:

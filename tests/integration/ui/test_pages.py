@@ -154,6 +154,24 @@ def test_an_event_of_the_timeline_is_chosen_by_a_click_and_by_keys(page: Page) -
     assert page.complaints == []
 
 
+def test_keys_go_to_neighbours_while_the_tiles_of_another_window_are_the_newest(page: Page) -> None:
+    tab, line = timeline(page, "before")
+    panel = tab.get_by_role("region", name="Timeline").locator(".event")
+    page.go(f"/trace/{page.traces['before']}?step=1")
+    tab.evaluate(NO_TILES)
+    try:
+        line.focus()
+        tab.keyboard.press("0")
+        line.click(position=place(line, SLOW * 1010 + 5000, 0))
+        panel.get_by_text(f"ProfilerStep#{SLOW}").wait_for()
+        tab.keyboard.press("ArrowDown")
+        panel.get_by_text("train.py(9): save").wait_for()
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
 def test_a_window_of_the_timeline_narrows_the_other_panels(page: Page) -> None:
     tab, line = timeline(page, "before")
     line.focus()

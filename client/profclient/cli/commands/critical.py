@@ -10,7 +10,7 @@ from profclient.cli.backend import traces
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, say, table
 from profclient.cli.ranks_path_view import print_ranks_on_path
-from profclient.cli.units import duration, share
+from profclient.cli.units import duration, share, shorter
 from profclient.traces import is_capture
 
 NAMES: Final = 10
@@ -66,7 +66,7 @@ def _print(answer: dict[str, Any]) -> None:
             share(row["path_ns"], whole),
             duration(row["path_ns"]),
             "-" if row["calls"] is None else f"{row['calls']:,}",
-            "-" if row["without_ns"] is None else f"-{share(whole - row['without_ns'], whole)}",
+            "-" if row["without_ns"] is None else shorter(whole - row["without_ns"], whole),
             row["where"],
             row["name"],
         ]

@@ -94,9 +94,11 @@ export function timeline(trace, told, steps, narrow, inTop) {
         paint.fillStyle = now.color("found");
         paint.fillRect(Math.min(drag.x, drag.to), RULER, Math.abs(drag.to - drag.x), now.height);
       }
-      scroller.toggleAttribute("aria-busy", source.busy());
+      busy();
     });
   }
+
+  const busy = () => scroller.toggleAttribute("aria-busy", source.busy());
 
   /** What is in view is another part. */
   function changed() {
@@ -104,6 +106,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
     if (clientWidth > GUTTER && tracks.length) {
       const { first, last } = between(tracks, scrollTop, scrollTop + clientHeight - RULER);
       source.look({ ...view, first, last, width: Math.max(clientWidth - GUTTER, 1) }, span);
+      busy();
     }
     draw();
   }
@@ -175,10 +178,15 @@ export function timeline(trace, told, steps, narrow, inTop) {
     draw();
   }
 
+  /** The newest one, of those that have the chosen box: another may still be of another window. */
+  function layer() {
+    const all = [...source.layers()].reverse();
+    return all.find((one) => chosen && one.boxes.row.includes(chosen.row)) ?? all[0];
+  }
+
   /** @param {number} step */
   function neighbour(step) {
-    const layer = source.layers()[source.layers().length - 1];
-    const next = chosen ? beside(layer, chosen, step) : longest(layer);
+    const next = chosen ? beside(layer(), chosen, step) : longest(layer());
     if (next) choose(next);
   }
 
@@ -196,7 +204,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
   function aboveOrBelow(by) {
     if (!chosen) return neighbour(1);
     const middle = Math.min(Math.max(chosen.start + chosen.lasts / 2, view.from), view.to);
-    const layer = source.layers()[source.layers().length - 1];
+    const near = layer();
     let [track, lane] = [chosen.track, chosen.lane + by];
     while (tracks[track]) {
       if (lane < tracks[track].first || lane >= tracks[track].first + tracks[track].lanes) {
@@ -204,7 +212,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
         lane = tracks[track] ? (by > 0 ? tracks[track].first : tracks[track].first + tracks[track].lanes - 1) : 0;
         continue;
       }
-      const box = boxAt(layer, track, lane, middle, view.to - view.from);
+      const box = boxAt(near, track, lane, middle, view.to - view.from);
       if (box) return choose(box);
       lane += by;
     }

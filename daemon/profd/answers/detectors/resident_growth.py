@@ -22,7 +22,9 @@ from profd.answers.finding import NOTHING, Finding, Silence, Verdict, time
 from profd.query.resident import LASTED_MIN_NS, LOOKS_MIN, steady, too_few
 
 ID: Final = "memory-grows"
-YOUNG_NS: Final = 30_000_000_000  # importing torch took 2 s on an idle host, and 10 s on one at load 15
+# Importing torch takes 1.3 to 1.5 s of CPU and took 2.5 to 3.3 s at load 5 on two cores; ten times that is a guess at
+# hosts with more load.
+YOUNG_NS: Final = 30_000_000_000
 _CONFIRM: Final = (
     "profctl start --pid PID --memory --stacks names the tensors that stay, where PyTorch runs in an attached process; "
     "tracemalloc names other objects of Python"

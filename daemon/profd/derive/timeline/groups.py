@@ -18,6 +18,7 @@ from profd import _engine
 from profd.derive.timeline.loops import PROCESS, Loops, find_loops
 from profd.derive.timeline.space import MISSING, NO_TEXT, TEXTS, Space, in_device_order
 from profd.errors import Exhausted
+from profd.events.distinct import distinct
 from profd.events.table import Array
 from profd.limits import XSPACE_ANCESTORS_MAX, XSPACE_NAMING_MAX
 
@@ -220,7 +221,7 @@ def _inputs(space: Space) -> Array:
     rows = np.flatnonzero(np.isin(space.name, [*read, words.get(PROCESS, NO_TEXT)]))
     rows = rows[(steps[rows] != MISSING) & (numbers[rows] != MISSING)]
     keys = np.empty(len(space), dtype=np.int64)
-    _, keys[rows] = np.unique(np.column_stack([steps[rows], numbers[rows]]), axis=0, return_inverse=True)
+    _, keys[rows] = distinct(steps[rows], numbers[rows])
     of_input = np.isin(space.name[rows], read)
     return _pairs(keys, rows[~of_input], rows[of_input])
 

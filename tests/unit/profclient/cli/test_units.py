@@ -121,3 +121,11 @@ def test_what_is_no_share(text: str) -> None:
 @given(st.integers(1, 10**19))
 def test_property_seconds_are_taken_back_and_cut_nothing_off(ns):
     assert ns <= units.parse_duration_ns(units.seconds(ns)) < ns + 1_000_000 + ns // 10**15
+
+
+@pytest.mark.parametrize(
+    ("gain", "text"),
+    [(20_000, "-20 %"), (400, "-0.4 %"), (-400, "+0.4 %"), (-20_000, "+20 %"), (0, "0 %"), (49, "0 %"), (-49, "0 %")],
+)
+def test_a_gain_that_rounds_to_nothing_has_no_sign(gain: int, text: str) -> None:
+    assert units.shorter(gain, 100_000) == text
