@@ -19,6 +19,14 @@ constexpr Milliseconds kApart = 1'000;   // between two requests of a program
 constexpr Milliseconds kAnswer = 60'000;
 constexpr uint64_t kLeadNs = 10'000'000'000;  // a recording gets ready within this, and waits no longer for its step
 
+// The step at which it is looked next whether the wished one is near: half of the way, three quarters, seven eighths. By the
+// step alone, so that ranks that step together ask together.
+uint64_t next_look(uint64_t step, uint64_t begun) {
+  uint64_t left = step / 2;
+  while (left > 1 && step - left < begun) left /= 2;
+  return step - std::max<uint64_t>(left, 1);
+}
+
 }  // namespace
 
 uint64_t Wishes::ask(std::string_view lines, bool aloud, std::string* why) {
@@ -38,7 +46,7 @@ void Wishes::add(std::string_view lines, bool aloud) {
 void Wishes::ask_at(StepWish wish) {
   std::lock_guard lock(mutex_);
   step_ = std::move(wish);
-  recorder::watch_step(step_.begins ? 0 : step_.step);
+  recorder::watch_step(step_.begins ? next_look(step_.step, 0) : step_.step);
 }
 
 Granted Wishes::came_of(uint64_t number) {
@@ -48,8 +56,7 @@ Granted Wishes::came_of(uint64_t number) {
   return {};
 }
 
-// Asked as soon as the step is near; until then it is looked again when half of the way has been made, since steps at
-// the beginning are slower than later ones.
+// Asked at the first look at which the step is near by the pace of then.
 void Wishes::consider_step() {
   if (step_.lines.empty() || !recorder::step_came()) return;
   const uint64_t begun = recorder::steps_begun(), step = step_.step;
@@ -57,7 +64,7 @@ void Wishes::consider_step() {
     const uint64_t left = step - begun;
     const recorder::Steps steps = recorder::steps_since(0, recorder::monotonic_ns());
     if (left > 1 && (!steps.median_ns || left > kLeadNs / steps.median_ns)) {
-      recorder::watch_step(begun + std::max<uint64_t>(left / 2, 1) - 1);
+      recorder::watch_step(next_look(step, begun));
       return;
     }
   }
