@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profclient.cli.units import duration
 
 from tests.support.chromium import chromium
 from tests.support.daemon import running_daemon
@@ -69,7 +70,10 @@ class Page:
 
     def go(self, page: str) -> Any:
         """To a page, until everything in it is there."""
-        self.tab.evaluate(GO, f"#{page}")
+        if self.tab.url.startswith(self.url):
+            self.tab.evaluate(GO, f"#{page}")
+        else:  # it is elsewhere, and has no page of ours that could hear of it
+            self.tab.goto(f"{self.url}#{page}")
         return self.settled()
 
     def settled(self) -> Any:
@@ -131,3 +135,15 @@ def _opened(
     tab.wait_for_url(f"{url}#/")
     opened.settled()
     yield opened
+
+
+def cells(tab: Any, table: str) -> list[list[str]]:
+    """The rows of a table."""
+    rows = tab.get_by_role("table", name=table, exact=True).locator("tbody tr").all()
+    return [[cell.inner_text() for cell in row.locator("td").all()] for row in rows]
+
+
+def top_row(row: dict[str, Any]) -> list[str]:
+    """A row of `top --json`, as the page's table has it."""
+    times = [duration(row[key]) for key in ("self_cpu_time_total_ns", "cpu_time_total_ns")]
+    return [*times, f"{row['count']:,}", row["device_type"], row["name"]]

@@ -11,8 +11,7 @@ from profclient.cli.account_view import account_lines
 from profclient.cli.output import stack_text
 from profclient.cli.units import duration, signed_size, size
 
-from tests.integration.ui.conftest import MARKUP, PROFCTL, Page, event
-from tests.integration.ui.test_pages import cells
+from tests.integration.ui.conftest import MARKUP, PROFCTL, Page, cells, event
 from tests.unit.profclient.cli.test_account_view import account
 
 pytestmark = pytest.mark.slow

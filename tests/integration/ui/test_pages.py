@@ -17,17 +17,10 @@ from profclient.cli.units import duration
 from profclient.ui.asking import Library
 from profclient.ui.server import PageServer
 
-from tests.integration.ui.conftest import HOSTILE, PROFCTL, SLOW, STEPS, Page
-from tests.support.waiting import until
+from tests.integration.ui.conftest import HOSTILE, PROFCTL, SLOW, STEPS, Page, cells, top_row
 
 pytestmark = pytest.mark.slow
 SECTIONS = ["Answer", "Findings", "Steps", "Timeline", "Flame graph", "Top", "SQL"]
-
-
-def cells(tab: Any, table: str) -> list[list[str]]:
-    """The rows of a table."""
-    rows = tab.get_by_role("table", name=table, exact=True).locator("tbody tr").all()
-    return [[cell.inner_text() for cell in row.locator("td").all()] for row in rows]
 
 
 def test_the_way_in_leaves_no_key_behind(page: Page) -> None:
@@ -71,7 +64,7 @@ def test_the_slow_step_and_its_cause_are_found(page: Page) -> None:
         f"{STEPS} steps (from ProfilerStep); 1 took longer than" in tab.get_by_role("region", name="Steps").inner_text()
     )
     whole = page.json("top", trace)
-    assert cells(tab, "Top") == [_row(row) for row in whole]
+    assert cells(tab, "Top") == [top_row(row) for row in whole]
 
     chart = tab.get_by_role("slider", name="Steps")
     box = chart.bounding_box()
@@ -81,22 +74,17 @@ def test_the_slow_step_and_its_cause_are_found(page: Page) -> None:
     assert chart.get_attribute("aria-valuetext") == "step 7: 9.00 ms, slow"
     step = page.json("top", trace, "--step", str(SLOW))
     assert step != whole
-    assert cells(tab, "Top") == [_row(row) for row in step]
+    assert cells(tab, "Top") == [top_row(row) for row in step]
     assert cells(tab, "Top")[0][-1] == "train.py(9): save"
     assert tab.get_by_role("treeitem").filter(has_text="train.py(9): save").is_visible()
 
     tab.get_by_role("button", name="Whole trace").click()
     tab.wait_for_url(f"**/#/trace/{trace}")
     page.settled()
-    assert cells(tab, "Top") == [_row(row) for row in whole]
+    assert cells(tab, "Top") == [top_row(row) for row in whole]
     tab.go_back()
     tab.wait_for_url(f"**/#/trace/{trace}?step={SLOW}")
     assert page.complaints == []
-
-
-def _row(row: dict[str, Any]) -> list[str]:
-    times = [duration(row[key]) for key in ("self_cpu_time_total_ns", "cpu_time_total_ns")]
-    return [*times, f"{row['count']:,}", row["device_type"], row["name"]]
 
 
 def test_steps_are_chosen_with_the_keyboard(page: Page) -> None:
@@ -109,159 +97,6 @@ def test_steps_are_chosen_with_the_keyboard(page: Page) -> None:
     assert chart.get_attribute("aria-valuenow") == "1"
     tab.keyboard.press("Escape")
     tab.wait_for_url(f"**/#/trace/{page.traces['before']}")
-
-
-GUTTER, RULER, LANE = 190, 38, 18  # pixels of the timeline, as its modules have them
-SPAN_US = (STEPS - 1) * 1010 + 8000 + 1000  # of `training`
-
-
-def timeline(page: Page, trace: str) -> tuple[Any, Any]:
-    """The tab and its timeline, in view."""
-    tab = page.go(f"/trace/{page.traces[trace]}")
-    line = tab.get_by_role("application", name="Timeline")
-    line.scroll_into_view_if_needed()
-    return tab, line
-
-
-def place(line: Any, us: float, lane: int) -> dict[str, float]:
-    """Where an event is drawn while all of the trace is in view."""
-    width = line.evaluate("(one) => one.clientWidth") - GUTTER
-    return {"x": GUTTER + us / SPAN_US * width, "y": RULER + (lane + 0.5) * LANE}
-
-
-def test_an_event_of_the_timeline_is_chosen_by_a_click_and_by_keys(page: Page) -> None:
-    tab, line = timeline(page, "before")
-    panel = tab.get_by_role("region", name="Timeline").locator(".event")
-    line.click(position=place(line, SLOW * 1010 + 5000, 0))
-    panel.get_by_text(f"ProfilerStep#{SLOW}").wait_for()
-    [row] = page.json("sql", page.traces["before"], f"SELECT start_ns FROM events WHERE name = 'ProfilerStep#{SLOW}'")[
-        "rows"
-    ]
-    assert f"({row[0]} ns)" in panel.inner_text()  # to the ns, which no double holds
-    assert "9.00 ms (9000000 ns)" in panel.inner_text()
-    tab.keyboard.press("ArrowDown")
-    panel.get_by_text("train.py(9): save").wait_for()
-    tab.keyboard.press("ArrowLeft")
-    panel.get_by_text("train.py(7): forward").wait_for()
-    panel.get_by_role("button", name="Its row in the table").click()
-    assert tab.locator("tr.found td").last.inner_text() == "train.py(7): forward"
-    panel.get_by_role("button", name=f"ProfilerStep#{SLOW}").click()  # what it is within
-    panel.get_by_text("9.00 ms (9000000 ns)").wait_for()
-    line.focus()
-    tab.keyboard.press("Escape")
-    page.settled()
-    assert panel.inner_text() == ""
-    assert page.complaints == []
-
-
-def test_keys_go_to_neighbours_while_the_tiles_of_another_window_are_the_newest(page: Page) -> None:
-    tab, line = timeline(page, "before")
-    panel = tab.get_by_role("region", name="Timeline").locator(".event")
-    page.go(f"/trace/{page.traces['before']}?step=1")
-    tab.evaluate(NO_TILES)
-    try:
-        line.focus()
-        tab.keyboard.press("0")
-        line.click(position=place(line, SLOW * 1010 + 5000, 0))
-        panel.get_by_text(f"ProfilerStep#{SLOW}").wait_for()
-        tab.keyboard.press("ArrowDown")
-        panel.get_by_text("train.py(9): save").wait_for()
-    finally:
-        tab.reload()  # with the real fetch
-    page.settled()
-    assert page.complaints == []
-
-
-def test_a_window_of_the_timeline_narrows_the_other_panels(page: Page) -> None:
-    tab, line = timeline(page, "before")
-    line.focus()
-    for key in "wwwwdda":
-        tab.keyboard.press(key)
-    tab.get_by_role("button", name="Graph and table of this window").click()
-    tab.wait_for_url("**?from=*&to=*")
-    page.settled()
-    low, high = (int(part.partition("=")[2]) for part in tab.url.partition("?")[2].split("&"))
-    assert 0 < low < high < SPAN_US * 1000
-    rows = page.json("top", page.traces["before"], "--window", f"{low}ns..{high}ns")
-    assert cells(tab, "Top") == [_row(row) for row in rows]
-    tab.get_by_role("button", name="Whole trace").click()
-    tab.wait_for_url(f"**/#/trace/{page.traces['before']}")
-    assert page.complaints == []
-
-
-# How much of a row of pixels is drawn on; and what was asked, where tiles never come.
-DRAWN = """(one, y) => {
-  const canvas = one.querySelector("canvas");
-  const ratio = canvas.width / one.clientWidth;
-  const [from, wide] = [Math.ceil(191 * ratio), Math.floor((one.clientWidth - 192) * ratio)];
-  const { data } = canvas.getContext("2d").getImageData(from, Math.round(y * ratio), wide, 1);
-  let drawn = 0;
-  for (let at = 0; at < data.length; at += 4) drawn += data[at] < 245 || data[at + 1] < 245 || data[at + 2] < 245;
-  return drawn / wide;
-}"""
-NO_TILES = """() => {
-  window.stale = [];
-  const real = window.fetch;
-  window.fetch = (path, given) => {
-    if (!given.body.includes('"tiles"')) return real(path, given);
-    window.stale.push(given.signal);
-    return new Promise((_, reject) => given.signal.addEventListener("abort", () => reject(given.signal.reason)));
-  };
-}"""
-
-
-def test_old_tiles_stay_while_new_ones_come_and_stale_questions_are_given_up(page: Page) -> None:
-    tab, line = timeline(page, "before")
-    steps = RULER + LANE / 2
-    assert line.evaluate(DRAWN, steps) > 0.9
-    tab.evaluate(NO_TILES)
-    try:
-        line.focus()
-        for key in "wwww":
-            tab.keyboard.press(key)
-        until(lambda: tab.evaluate("window.stale.length") == 1, "tiles are asked for")
-        tab.keyboard.press("d")
-        aborted = "window.stale.map((one) => one.aborted)"
-        until(lambda: tab.evaluate(aborted) == [True, False], "the stale question is given up for a new one")
-        assert line.evaluate(DRAWN, steps) > 0.9
-        page.go("/")
-        assert tab.evaluate("window.stale[1].aborted")
-    finally:
-        tab.reload()  # with the real fetch
-    page.settled()
-    assert page.complaints == []
-
-
-def test_names_are_searched_in_the_timeline(page: Page) -> None:
-    tab, _ = timeline(page, "before")
-    search = tab.get_by_role("searchbox", name="Search names in the timeline")
-    region = tab.get_by_role("region", name="Timeline")
-    search.fill("SAVE")
-    search.press("Enter")
-    region.get_by_text("1 event found.").wait_for()
-    search.press("Enter")
-    region.locator(".event").get_by_text("train.py(9): save").wait_for()
-    search.fill("it's")
-    search.press("Enter")
-    region.get_by_text("0 events found.").wait_for()
-    assert page.complaints == []
-
-
-def test_windows_of_the_timeline_stay_within_the_trace(page: Page) -> None:
-    page.go("/")
-    program = (
-        "async (span) => { const m = await import('/static/timeline_layout.js'); let view = { from: 0, to: span };"
-        "for (let n = 0; n < 200; n++) view = m.zoomed(view, 0.5, 12345, span); const near = view;"
-        "for (let n = 0; n < 200; n++) view = m.zoomed(view, 1.7, 12345, span);"
-        "return [near, view, m.moved(near, -1e18, span), m.moved(near, 1e18, span), m.within({ from: 5, to: 5 }, 1)]; }"
-    )
-    near, far, first, last, tiny = page.tab.evaluate(program, 10**15)
-    assert near["to"] - near["from"] == 10
-    assert near["from"] <= 12345 <= near["to"]
-    assert far == {"from": 0, "to": 10**15}
-    assert first == {"from": 0, "to": 10}
-    assert last == {"from": 10**15 - 10, "to": 10**15}
-    assert tiny == {"from": 0, "to": 10}
 
 
 @pytest.mark.parametrize("by", layout.WEIGHTS)
@@ -355,7 +190,7 @@ def test_what_nobody_waits_for_any_more_is_given_up(page: Page) -> None:
     tab.get_by_role("button", name="Whole trace").click()
     tab.wait_for_url(f"**/#/trace/{trace}")
     by_calls = page.json("top", trace, "--sort-by", "count")
-    assert cells(page.settled(), "Top") == [_row(row) for row in by_calls]  # the order that was chosen stays
+    assert cells(page.settled(), "Top") == [top_row(row) for row in by_calls]  # the order that was chosen stays
 
 
 def test_others_traces_are_announced(page: Page) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from profclient.cli.units import duration
 
-from tests.integration.ui.conftest import MARKUP, PROFCTL, Page
-from tests.integration.ui.test_pages import cells
+from tests.integration.ui.conftest import MARKUP, PROFCTL, Page, cells
 from tests.support.simulated_job import Plan, files
 
 pytestmark = pytest.mark.slow
