@@ -8,6 +8,7 @@ The kernel gives all of 127.0.0.0/8 to loopback.
 from __future__ import annotations
 
 import secrets
+import socket
 from typing import Final
 
 COMMON: Final = "127.0.0.1"
@@ -17,3 +18,8 @@ COMMON: Final = "127.0.0.1"
 def own_address() -> str:
     """One of 16 million, by chance; none that systems give to services of their own (127.0.0.53, 127.0.1.1)."""
     return f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+
+
+def tunnel(address: str, port: int) -> str:
+    """The command that a person gives on another machine, to reach a server of this one at COMMON there."""
+    return f"ssh -L {port}:{address}:{port} {socket.gethostname()}"

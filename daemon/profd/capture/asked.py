@@ -21,14 +21,12 @@ from profd.capture.planner import Request
 from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, ProfdError
 from profd.fairness.rare_line import RareLine
-from profd.fairness.rates import Rate, Rates
+from profd.fairness.rates import STARTS, Rate, Rates
 from profd.fairness.shares import Holder, Refused
 from profd.limits import (
     CAPTURE_TARGETS_MAX,
     REFUSED_CAPTURES_BURST,
     REFUSED_CAPTURES_PER_SECOND,
-    STARTS_BURST,
-    STARTS_PER_SECOND,
     WISH_BATCHES_MAX,
     WISH_GATHER_SECONDS,
     WISHES_BURST,
@@ -43,7 +41,6 @@ from profd.trust.caller import Caller
 from profd.trust.identify import user_name
 
 _RATE: Final = Rate("program_requests", "requests of programs", WISHES_PER_SECOND, WISHES_BURST)
-_START_RATE: Final = Rate("start_rate", "starts of captures", STARTS_PER_SECOND, STARTS_BURST)
 _KEPT_RATE: Final = Rate(
     "refused_captures", "captures that were refused", REFUSED_CAPTURES_PER_SECOND, REFUSED_CAPTURES_BURST
 )
@@ -81,7 +78,7 @@ class AskedByPrograms:
         self._audit = audit
         self._rates = Rates(_RATE)
         self._kept = Rates(_KEPT_RATE)
-        self._starts = Rates(_START_RATE)
+        self._starts = Rates(STARTS)
         self._batches: dict[tuple[int, str], _Batch] = {}
         self._starting: dict[tuple[int, str], asyncio.Task[None]] = {}  # the last of a key
         self._refused = RareLine(log, "a program asked for a capture, and got none")

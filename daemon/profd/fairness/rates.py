@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from profd.fairness.shares import Holder, Refused
-from profd.limits import RATES_USERS_MAX
+from profd.limits import RATES_USERS_MAX, STARTS_BURST, STARTS_PER_SECOND
 from profd.model.newest import Newest
 
 
@@ -27,6 +28,10 @@ class Rate:
             f"yours are used up; try again in {seconds:.1f} s",
             *(self.kind, self.per_second, self.burst, seconds),
         )
+
+
+STARTS: Final = Rate("start_rate", "starts of captures", STARTS_PER_SECOND, STARTS_BURST)
+"""People's, and apart from them those that programs ask for."""
 
 
 class Rates:

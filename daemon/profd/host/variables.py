@@ -16,15 +16,8 @@ PREFIX: Final = "PROFD_"
 # Read by profclient, by programs that it starts, and by tests and tools of a checkout; a test looks for all of them.
 OTHERS: Final = frozenset(
     (
-        *(
-            "PROFD_ADDRESS",
-            "PROFD_ATTACH",
-            "PROFD_ATTACHED_PID",
-            "PROFD_CAPTURE",
-            "PROFD_CUPTI_LIBRARY",
-            "PROFD_DEMANGLER",
-        ),
-        *("PROFD_RUN", "PROFD_RUN_ID", "PROFD_SUPCXX", "PROFD_TORCH_DIR", "PROFD_TRAP"),
+        *("PROFD_ADDRESS", "PROFD_ATTACH", "PROFD_ATTACHED_PID", "PROFD_CAPTURE", "PROFD_CUPTI_LIBRARY"),
+        *("PROFD_DEMANGLER", "PROFD_RUN", "PROFD_RUN_ID", "PROFD_SUPCXX", "PROFD_TORCH_DIR", "PROFD_TRAP"),
         *("PROFD_CUPTI_INCLUDE", "PROFD_CUPTI_PYTHON", "PROFD_HOSTILE_SEED", "PROFD_HOSTILE_SESSIONS"),
         *("PROFD_HYPOTHESIS", "PROFD_HYPOTHESIS_EXAMPLES", "PROFD_JOB_PYTHON", "PROFD_FLAKES_FAIL"),
         *("PROFD_NVTX_INCLUDE", "PROFD_ROUNDS", "PROFD_SANITIZE", "PROFD_SANITIZED", "PROFD_XPROF_PYTHON"),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from profd import limits
 from profd.fairness.rare_line import NOBODY
-from profd.fairness.rates import Rate, Rates
+from profd.fairness.rates import STARTS, Rate, Rates
 from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.rpc.messages import IMPORT, STREAM
 from profd.trust.caller import Caller
@@ -40,7 +40,6 @@ _INGEST_RATE: Final = Rate(
     "ingest_call_rate", "streams of events", limits.INGEST_CALLS_PER_SECOND, limits.INGEST_CALLS_PER_UID_MAX
 )
 _LOOK_RATE: Final = Rate("look_rate", "looks at the host's processes", limits.LOOKS_PER_SECOND, limits.LOOKS_BURST)
-_START_RATE: Final = Rate("start_rate", "starts of captures", limits.STARTS_PER_SECOND, limits.STARTS_BURST)
 _SMALL_RATE: Final = Rate(
     "small_messages", "small messages", limits.SMALL_MESSAGES_PER_SECOND, limits.SMALL_MESSAGES_BURST
 )
@@ -65,7 +64,7 @@ class Calls:
     def __init__(self) -> None:
         self._calls, self._ingest, self._imports, self._looks = map(Shares, (_CALLS, _INGEST, _IMPORTS, _LOOKS))
         self._call_rate, self._ingest_rate = Rates(_CALL_RATE), Rates(_INGEST_RATE)
-        self._look_rate, self._start_rate = Rates(_LOOK_RATE), Rates(_START_RATE)
+        self._look_rate, self._start_rate = Rates(_LOOK_RATE), Rates(STARTS)
         self._small = {STREAM: Rates(_SMALL_RATE), IMPORT: Rates(_SMALL_RATE)}
 
     def enter(self, method: str, holder: Holder) -> None:

@@ -22,15 +22,8 @@ Use = Callable[[Config], None]
 # The others are of sockets, processes and directories that exist from the start (docs/configuration.md has the column).
 RELOADED: Final = (
     *("admin_group", "socket_group", "store_bytes", "disabled_file", "log_level", "log_format"),
-    *(
-        "sdk.arena_bytes",
-        "gpu.collector",
-        "gpu.cuda_graphs",
-        "gpu.detach",
-        "gpu.process_metrics",
-        "torch.build",
-        "audit.copy",
-    ),
+    *("sdk.arena_bytes", "gpu.collector", "gpu.cuda_graphs", "gpu.detach", "gpu.process_metrics"),
+    *("torch.build", "audit.copy"),
 )
 
 log = logging.getLogger("profd")

@@ -65,9 +65,8 @@ class ExportedStore:
         """
         self.root = root
         self._rollups = rollups or CachedRollups(None)
-        self._copies: dict[
-            str, str
-        ] = {}  # trace -> digest of the commit that has it, and of its files as they lie here
+        # trace -> digest of the commit that has it, and of its files as they lay here before any was read
+        self._copies: dict[str, str] = {}
         self._records: dict[str, TraceRecord] = {}
         self._directories: dict[str, Path] = {}
         self._wrong: dict[str, BadTrace] = {}  # by what the directory says that it is

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from profd import errors
 from profd.errors import BadTrace, Exhausted, JobFailed, ProfdError
+from profd.kernel.environment import bare_environment
 from profd.kernel.identity import WorkerIdentity
 from profd.kernel.rights import received_descriptors
 from profd.kernel.sealed import sealed
@@ -342,9 +343,8 @@ async def _readable(sock: socket.socket) -> None:
 
 def _environment(scratch: Path | None) -> dict[str, str]:
     """Nothing of ours but what Python needs to find itself; one thread per native pool."""
-    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ") if name in os.environ}
-    code = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONDONTWRITEBYTECODE": "1"}  # no place to
+    code = {"PYTHONDONTWRITEBYTECODE": "1"}  # no place to
     # Each worker is one job on one core: native pools would only add arenas and threads.
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_IO_THREADS": "1"}
     temporary = {"TMPDIR": str(scratch)} if scratch else {}
-    return {**kept, **threads, **code, **ALLOCATOR, **temporary}
+    return {**bare_environment(), **threads, **code, **ALLOCATOR, **temporary}

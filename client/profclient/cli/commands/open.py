@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from profclient.cli.options import part_options, part_query, warn_if_beyond
 from profclient.cli.output import say
 from profclient.cli.units import size
 from profclient.errors import UsageError
-from profclient.loopback import COMMON
+from profclient.loopback import COMMON, tunnel
 from profclient.serve import OneTrace
 
 TOLD_EVENTS: Final = 200_000  # fewer are written before anybody wonders
@@ -65,9 +64,9 @@ def open_trace(
         with closing(served), ExitStack() as ending:
             click.echo(served.url)
             if no_browser or not browser.browse(served, ending):
-                tunnel = f"ssh -L {served.port}:{served.address}:{served.port} {socket.gethostname()}"
                 say(
-                    f"open this address in a browser on this machine; from another one: {tunnel}, and there the same "
+                    f"open this address in a browser on this machine; from another one: "
+                    f"{tunnel(served.address, served.port)}, and there the same "
                     f"address with {COMMON} in the place of {served.address}"
                 )
             say(f"{size(written)}; profctl serves the trace once, or until Ctrl-C")

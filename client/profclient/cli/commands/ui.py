@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import urllib.parse
 from contextlib import ExitStack
 
@@ -13,7 +12,7 @@ import click
 from profclient.cli import browser
 from profclient.cli.output import say
 from profclient.errors import UsageError
-from profclient.loopback import COMMON
+from profclient.loopback import COMMON, tunnel
 from profclient.ui.asking import Library
 from profclient.ui.server import UNUSED_SECONDS, PageServer
 
@@ -61,15 +60,14 @@ def _print_address(server: PageServer) -> None:
     """For a browser that is here, or, after ssh, where the user is."""
     afar = bool(os.environ.get("SSH_CONNECTION"))
     click.echo(f"{server.tunnel_url if afar else server.url}#key={server.keys.for_terminal()}")
-    tunnel = f"ssh -L {server.port}:{server.address}:{server.port} {socket.gethostname()}"
     if afar:
         say("You came by ssh: run this on the machine that you came from, then open the address there:")
-        say(f"  {tunnel}")
+        say(f"  {tunnel(server.address, server.port)}")
         say(f"It is good once, for 10 minutes. A browser on this machine finds {server.address} instead of {COMMON}.")
         return
     say("Open this address in a browser on this machine; it is good once, for 10 minutes.")
     say(f"From another machine: run this there first, then open it there, with {COMMON} instead of {server.address}:")
-    say(f"  {tunnel}")
+    say(f"  {tunnel(server.address, server.port)}")
 
 
 def page_of(what: str) -> str:

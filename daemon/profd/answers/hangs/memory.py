@@ -79,8 +79,9 @@ class _Progress(msgspec.Struct):
 
 
 @decodable
-class _Dump(msgspec.Struct):
-    pg_status: dict[str, _Status] = {}
+class _Dump(_Progress):
+    """All of it."""
+
     entries: list[_Entry] = []
 
 
