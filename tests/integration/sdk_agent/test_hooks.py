@@ -46,9 +46,11 @@ def test_they_are_called_from_arm_to_release(agents):
 
 
 def test_ranges_do_not_wait_for_them(agents):
-    job = agents.job(HOOKS + "held = threading.Event()\nregister_hook('modules', lambda _: held.wait(), stop)" + LOOP)
+    holds = "held = threading.Event()\nregister_hook('modules', lambda _: (say('held'), held.wait()), stop)"
+    job = agents.job(HOOKS + holds + LOOP)
     link = agents.daemon.accept()
     armed = link.arm("ranges,modules")  # is answered while the hook stands still
+    assert job.line() == "held"  # a stop before its thread has the GIL would take it back, and call neither
     job.say("with profclient.record_function('meanwhile'): pass")
     until(lambda: read_arena(armed.fd).names() == ["meanwhile"], "a range is recorded")
     job.say("held.set()")
