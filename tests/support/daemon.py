@@ -142,6 +142,8 @@ def start_daemon(
     command = [sys.executable, *program, "--state-dir", str(directory / "state")]
     command += ["--socket", str(directory / "profd.sock"), "--metrics", "off", "--no-kineto-abstract"]
     command = [*command, "--user"] if user else readable.command(*command)
+    # Daemons for all users would share the switch in /etc: one test's would be seen by another's.
+    switch = {} if user else {"PROFD_DISABLED_FILE": str(directory / "disabled")}
     notify = directory / "notify"
     notify.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, (directory / "log").open("ab") as log:
@@ -151,7 +153,7 @@ def start_daemon(
             stdin=subprocess.DEVNULL,
             stderr=log,
             # An observer of PyTorch takes a compiler 15 s: the tests of that ask for it.
-            env={**os.environ, "PROFD_TORCH_BUILD": "off", **(environ or {}), "NOTIFY_SOCKET": str(notify)},
+            env={**os.environ, "PROFD_TORCH_BUILD": "off", **switch, **(environ or {}), "NOTIFY_SOCKET": str(notify)},
         )
         daemon = RunningDaemon(directory, process)
         try:

@@ -175,6 +175,7 @@ print(json.dumps(recorded(forks)))
     assert found["times"] == found["expected"]
 
 
+@pytest.mark.usefixtures("torch_builds")
 def test_torch_without_cuda_has_none() -> None:
     if torch.version.cuda is not None:
         pytest.skip("this torch has CUDA events")
