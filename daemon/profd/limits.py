@@ -397,6 +397,8 @@ OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
 
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)
 JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
+JAX_PROBES_AT_ONCE_PER_UID: Final = 8  # ports that are asked whether they are a profiler server; a silent one for 5 s
+JAX_PROBES_AT_ONCE: Final = 64
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB
 JAX_RECORDING_BYTES_MAX: Final = 2 * GiB  # of all windows of one recording
 JAX_WINDOWS_MAX: Final = 60  # of one recording: each is a file, and a worker takes 128 descriptors
