@@ -134,6 +134,8 @@ LOOKS_MAX: Final = 32
 LOOKS_RESERVED: Final = 32
 LOOKS_PER_SECOND: Final = 5.0
 LOOKS_BURST: Final = 50
+TARGETS_TOLD_PER_SECOND: Final = 2000.0  # processes in answers about captures, of one user; then they wait
+TARGETS_TOLD_BURST: Final = 10_000
 STACKS_PER_SECOND: Final = 10.0  # processes that `where` looks into, of one user; CAPTURE_TARGETS_MAX after a pause
 STACKS_AT_ONCE_PER_UID: Final = 2  # each costs the target a pause of milliseconds and us a process
 STACKS_AT_ONCE: Final = 4
@@ -395,12 +397,15 @@ OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
 
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)
 JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
+JAX_PROBES_AT_ONCE_PER_UID: Final = 8  # ports that are asked whether they are a profiler server; a silent one for 5 s
+JAX_PROBES_AT_ONCE: Final = 64
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB
 JAX_RECORDING_BYTES_MAX: Final = 2 * GiB  # of all windows of one recording
 JAX_WINDOWS_MAX: Final = 60  # of one recording: each is a file, and a worker takes 128 descriptors
 JAX_LAST_NS_MAX: Final = 25_000_000_000  # that a recording may keep of what came last: JAX_WINDOWS_MAX snapshots
 JAX_LEFTOVERS_MAX: Final = 64  # continuous sessions of an earlier daemon that are ended
-JAX_REQUESTS_AT_ONCE: Final = 8  # of the whole daemon
+JAX_REQUESTS_AT_ONCE: Final = 8  # of the whole daemon, which holds their answers in memory
+JAX_REQUESTS_AT_ONCE_PER_UID: Final = 6  # a server that does not answer keeps its place for half a minute and longer
 
 # Bundles: traces as files of other hosts
 BUNDLE_FILES_MAX: Final = 4096  # TRACE_EVENTS_MAX in segments

@@ -47,7 +47,7 @@ def main() -> int:
 
 def confine() -> None:
     """The weakest process of the host: last in line for CPU and disk, and for memory until its user says otherwise."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _end_with_the_daemon()
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     with contextlib.suppress(OSError):
@@ -62,6 +62,13 @@ def confine() -> None:
     limit(resource.RLIMIT_FSIZE, FILE_BYTES_MAX)
     os.umask(0o077)
     drop_privileges(_GUARD)
+
+
+def _end_with_the_daemon() -> None:
+    """With all compilers, which the kernel would let go on: it tells the daemon's child alone."""
+    if os.getpgrp() == os.getpid():  # elsewhere others are in the group, too
+        signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _built(asked: dict[str, Any]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from profproto.v1 import capture_pb2_grpc
 from profd.attached.collectives import Collectives
 from profd.capture.manager import CaptureManager
 from profd.capture.planner import Request, forbidden, missing
+from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, ProfdError
 from profd.fairness.few import Few
 from profd.fairness.rates import Rate, Rates
@@ -32,6 +33,7 @@ from profd.limits import (
 )
 from profd.rpc import translate
 from profd.rpc.in_turn import InTurn
+from profd.rpc.telling import Telling
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.process import Process
 from profd.targets.selector import Selection, Selector
@@ -60,12 +62,14 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         where: Where,
         translate_pids: TranslatePids = translate_pids,
         collectives: Collectives | None = None,
+        telling: Telling | None = None,
     ) -> None:
-        """`collectives`: None, and nothing is said of them."""
+        """`collectives`: None, and nothing is said of them. `telling`: other shares than those of docs/security.md."""
         self._manager = manager
         self._where = where
         self._collectives = collectives
         self._translate_pids = translate_pids
+        self._telling = telling or Telling()
         self._lists = InTurn()
         self._stacks_rate = Rates(_STACKS)
         self._wheres = Few(WHERES_AT_ONCE_PER_UID, WHERES_AT_ONCE)
@@ -79,23 +83,27 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             request.open_ended,
             translate.fleet_from_untrusted(request),
         )
-        return translate.capture_message(await self._manager.start(callers.current(), asked))
+        return await self._told(await self._manager.start(callers.current(), asked))
 
     async def StopCapture(self, request: pb.CaptureRef, context: object) -> pb.Capture:
-        return translate.capture_message(self._manager.stop(callers.current(), request.id))
+        return await self._told(self._manager.stop(callers.current(), request.id))
 
     async def RetryCapture(self, request: pb.CaptureRef, context: object) -> pb.Capture:
-        return translate.capture_message(await self._manager.retry(callers.current(), request.id))
+        return await self._told(await self._manager.retry(callers.current(), request.id))
 
     async def GetCapture(self, request: pb.CaptureRef, context: object) -> pb.Capture:
-        return translate.capture_message(self._manager.get(callers.current(), request.id))
+        return await self._told(self._manager.get(callers.current(), request.id))
 
     async def ListCaptures(self, request: pb.ListCapturesRequest, context: object) -> pb.ListCapturesResponse:
         if request.limit < 0:
             raise BadInput(f"limit {request.limit}: give a number from 0 (meaning {LIST_DEFAULT}) up")
         caller, answer, targets = callers.current(), pb.ListCapturesResponse(), 0
+        limit = min(request.limit or LIST_DEFAULT, LIST_MAX)
         async with self._lists.of(caller.uid):
-            for record in self._manager.list(caller, min(request.limit or LIST_DEFAULT, LIST_MAX)):
+            records = self._manager.list(caller, limit)
+            if await self._telling.may(caller, sum(len(record.targets) for record in records), len(records)):
+                records = self._manager.list(caller, limit)
+            for record in records:
                 answer.captures.append(translate.capture_message(record))
                 targets += len(record.targets)
                 if targets >= LISTED_AT_ONCE:  # here, where nothing of them changes meanwhile; but not all at once
@@ -107,7 +115,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         states = self._manager.watch(callers.current(), request.id, lease=request.lease)
         async with contextlib.aclosing(states):
             async for record in states:
-                yield translate.capture_message(record)
+                yield await self._told(record)
 
     async def EstimateCapture(self, request: pb.EstimateCaptureRequest, context: object) -> pb.EstimateCaptureResponse:
         options = translate.options_from_untrusted(request.options)
@@ -153,6 +161,13 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         self._manager.set_enabled(callers.current(), request.enabled, request.why[:512])
         why = self._manager.switch.why_disabled()
         return pb.SetEnabledResponse(enabled=why is None, why=why or "")
+
+    async def _told(self, record: CaptureRecord) -> pb.Capture:
+        """When the caller may be told; as it is then."""
+        caller = callers.current()
+        if await self._telling.may(caller, len(record.targets)):
+            record = self._manager.get(caller, record.id)
+        return translate.capture_message(record)
 
     async def _selector(self, message: pb.Selector) -> Selector:
         if len(message.pids) > CAPTURE_TARGETS_MAX:

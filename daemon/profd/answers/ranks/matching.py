@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from profd.events.table import Array
 
@@ -18,6 +19,7 @@ SHIFT_MAX: Final = 64  # collectives by which windows may be apart
 PAIRS_MIN: Final = 8  # of fewer nobody can say that they belong together
 AGREES_MIN: Final = 0.98  # of what is called, at the shift
 TIMES_BETTER: Final = 1.5  # than at any other shift must ends agree
+_NO_KEY: Final = np.iinfo(np.int64).min
 CLOCK_STEP_NS: Final = 5_000  # ends that differ by less are as good as equal
 
 
@@ -55,7 +57,7 @@ def match(first: Collectives, second: Collectives, clock: tuple[int, int] | None
         return _by_sequence(first, second, first.sequence, second.sequence)
     if min(len(first), len(second)) < PAIRS_MIN:
         return NoMatch(f"there are fewer than {PAIRS_MIN} collectives to compare")
-    shifts = [shift for shift in range(-SHIFT_MAX, SHIFT_MAX + 1) if _agrees(first, second, shift)]
+    shifts = _agreeing(first, second)
     if not shifts:
         return NoMatch("what the ranks call does not agree at any shift")
     spread = {shift: deviation for shift in shifts if (deviation := _spread(first, second, shift, clock)) is not None}
@@ -85,11 +87,23 @@ def _overlap(first: Collectives, second: Collectives, shift: int) -> tuple[Array
     return here, here + shift
 
 
-def _agrees(first: Collectives, second: Collectives, shift: int) -> bool:
-    here, there = _overlap(first, second, shift)
-    if len(here) < max(PAIRS_MIN, min(len(first), len(second)) / 2):
-        return False
-    return bool((first.key[here] == second.key[there]).mean() >= AGREES_MIN)
+def _agreeing(first: Collectives, second: Collectives) -> list[int]:
+    """Shifts at which what is called agrees, over half of the shorter window at least.
+
+    All are looked at together: a capture may have 100,000 pairs of groups and ranks, of some collectives each.
+    """
+    count, other = len(first), len(second)
+    least = max(PAIRS_MIN, -(-min(count, other) // 2))
+    lowest, highest = max(least - count, -SHIFT_MAX), min(other - least, SHIFT_MAX)
+    shifts = np.arange(lowest, highest + 1)
+    # Of the second rank what the first one's collectives may meet; no collective has the key around it.
+    met = np.full(count + len(shifts) - 1, _NO_KEY)
+    begin, end = max(lowest, 0), min(other, count + highest)
+    met[begin - lowest : end - lowest] = second.key[begin:end]
+    same = (sliding_window_view(met, count) == first.key).sum(axis=1)
+    pairs = np.minimum(count, other - shifts) - np.maximum(-shifts, 0)
+    found: list[int] = shifts[same / pairs >= AGREES_MIN].tolist()
+    return found
 
 
 def _spread(first: Collectives, second: Collectives, shift: int, clock: tuple[int, int] | None) -> float | None:

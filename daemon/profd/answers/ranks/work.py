@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -66,17 +67,20 @@ def _shifts(ranks: Sequence[Rank], groups: Sequence[Group], first: int) -> tuple
     """By how much more than the first each rank counts its steps, by ranks that a chain of groups leads to."""
     shift, waiting = {first: 0}, list(groups)
     while waiting:
-        near = [group for group in waiting if any(rank in shift for rank in group.ranks.tolist())]
+        known = [not shift.keys().isdisjoint(group.ranks.tolist()) for group in waiting]
+        near = list(itertools.compress(waiting, known))
         if not near:
             break
         for group in near:
             _by_collectives(ranks, group, shift)
-        waiting = [group for group in waiting if group not in near]
+        waiting = [group for group, there in zip(waiting, known, strict=True) if not there]
     return shift, "collectives" if len(shift) > 1 else ""
 
 
 def _by_collectives(ranks: Sequence[Rank], group: Group, shift: dict[int, int]) -> None:
     at = group.ranks.tolist()
+    if shift.keys() >= set(at):
+        return
     known = next(row for row, rank in enumerate(at) if rank in shift)
     mine = _numbers(ranks[at[known]], group.start[known]) - shift[at[known]]
     for row, rank in enumerate(at):
@@ -107,6 +111,7 @@ def compare(ranks: Sequence[Rank], groups: Sequence[Group], aligned: Aligned) ->
     columns = len(aligned.numbers)
     work = np.zeros((len(ranks), columns))
     counted = np.zeros(columns, dtype=np.int64)
+    worked = {rank: _worked(ranks[rank]) for rank in aligned.place}
     for group in groups:
         inside = [row for row, rank in enumerate(group.ranks.tolist()) if rank in aligned.place]
         if not inside:
@@ -118,7 +123,7 @@ def compare(ranks: Sequence[Rank], groups: Sequence[Group], aligned: Aligned) ->
         counted += np.bincount(column[there], minlength=columns)
         for row in inside:
             rank = int(group.ranks[row])
-            before = _worked(ranks[rank], group.place[row])
+            before = worked[rank][group.place[row]]
             work[rank] += np.bincount(column[there], weights=before[there], minlength=columns)
     steps = np.flatnonzero(counted)[:-1]  # the last one may end in the middle
     return [Compared(members, work[np.ix_(members, steps)], steps) for members in _apart(groups, aligned)]
@@ -135,11 +140,11 @@ def columns_of(rank: Rank, at: int, aligned: Aligned, moment: Array) -> Array:
     return found
 
 
-def _worked(rank: Rank, place: Array) -> Array:
-    """Before each of these collectives: since the end of all that began before it."""
-    reached = np.maximum.accumulate(rank.recorded.end)
-    before = np.concatenate([rank.recorded.start[:1], reached[:-1]])
-    found: Array = np.maximum(rank.recorded.start[place] - before[place], 0).astype(np.float64)
+def _worked(rank: Rank) -> Array:
+    """Before each of its collectives: since the end of all that began before it."""
+    start = rank.recorded.start
+    before = np.concatenate([start[:1], np.maximum.accumulate(rank.recorded.end)[:-1]])
+    found: Array = np.maximum(start - before, 0).astype(np.float64)
     return found
 
 

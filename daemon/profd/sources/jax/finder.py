@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from profd.fairness.few import Few
+from profd.limits import JAX_PROBES_AT_ONCE, JAX_PROBES_AT_ONCE_PER_UID
 from profd.sources.jax.listeners import Listener, Listening, listening
 from profd.sources.jax.service import Service, ServiceFailed
 from profd.targets.process import Process, ProcessId
 
 PROBE_SECONDS: Final = 5.0
-PROBES_AT_ONCE: Final = 16
 ASK_AGAIN_SECONDS: Final = 15.0  # a server that was silent may just have been starved
 _HISTORY: Final = 1024  # processes
 
@@ -61,7 +62,7 @@ class Finder:
         self._probe = probe or _probe
         self._look = look
         self._clock = clock
-        self._gate = asyncio.Semaphore(PROBES_AT_ONCE)
+        self._few = Few(JAX_PROBES_AT_ONCE_PER_UID, JAX_PROBES_AT_ONCE)
         self._answers: dict[ProcessId, dict[Listener, tuple[Answer, float]]] = {}
         self._found: dict[ProcessId, Found] = {}
         self._looking: dict[ProcessId, asyncio.Task[Found]] = {}
@@ -100,7 +101,9 @@ class Finder:
         now = self._clock()
         answers = {listener: before[listener] for listener in where.listeners if listener in before}
         new = [one for one in where.listeners if one not in answers or _worth_asking_again(answers[one], now)]
-        for listener, answer in zip(new, await asyncio.gather(*map(self._ask, new)), strict=True):
+        for listener, answer in zip(
+            new, await asyncio.gather(*(self._ask(process.uid, one) for one in new)), strict=True
+        ):
             answers[listener] = answer, self._clock()
         servers = sorted(listener for listener, (answer, _) in answers.items() if answer is Answer.PROFILER)
         silent = sorted(listener.port for listener, (answer, _) in answers.items() if answer is Answer.SILENT)
@@ -108,8 +111,8 @@ class Finder:
         self._keep(process.id, answers, found)
         return found
 
-    async def _ask(self, listener: Listener) -> Answer:
-        async with self._gate:
+    async def _ask(self, uid: int, listener: Listener) -> Answer:
+        async with self._few.place(uid):
             return await self._probe(listener.address)
 
     def _keep(self, process: ProcessId, answers: dict[Listener, tuple[Answer, float]], found: Found) -> None:

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from profproto.profiler import profiler_pb2 as pb
 
 from profd.errors import Exhausted
+from profd.fairness.few import Places
 from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
 from profd.model.capture import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
@@ -43,7 +44,7 @@ class Window:
 
 
 class JaxRecorder:
-    """Records once. `accepted` stays the caller's to close; `gate` bounds the requests of the whole daemon."""
+    """Records once. `accepted` stays the caller's to close; `gate`: for its user's requests."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class JaxRecorder:
         cut: Windows,
         session: Session,
         accepted: Accepted,
-        gate: asyncio.Semaphore,
+        gate: Places,
     ) -> None:
         self._name = f"pid {process.id.pid}"
         self._server = server

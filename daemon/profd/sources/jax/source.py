@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from profd.limits import JAX_REQUESTS_AT_ONCE
+from profd.fairness.few import Few
+from profd.limits import JAX_REQUESTS_AT_ONCE, JAX_REQUESTS_AT_ONCE_PER_UID
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
@@ -41,7 +42,7 @@ class JaxSource(Source):
         self._finder = finder or Finder()
         self._table = table or ProcessTable()
         self._journal = journal
-        self._gate = asyncio.Semaphore(JAX_REQUESTS_AT_ONCE)
+        self._few = Few(JAX_REQUESTS_AT_ONCE_PER_UID, JAX_REQUESTS_AT_ONCE)
         self._running: dict[ProcessId, str] = {}  # to the capture
         self._rates = Newest[ProcessId, float](_HISTORY)  # bytes of XSpace per ns recorded, last seen
 
@@ -119,7 +120,7 @@ class JaxSource(Source):
                 planning.windows(options),
                 session,
                 accepted,
-                self._gate,
+                self._few.of(process.uid),
             )
             recording = await recorder.run()
         finally:

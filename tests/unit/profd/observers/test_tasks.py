@@ -172,6 +172,48 @@ def test_it_is_bounded_before_it_is_its_user_s() -> None:
     assert set(said["tried"].values()) <= {"EPERM", "ENOSYS"}, said["tried"]
 
 
+# A daemon that is killed while a compiler of a build reads what does not end; it has said its group by then.
+KILLED = """
+import asyncio, json, os, signal, tempfile
+from pathlib import Path
+from dataclasses import replace
+from profd.observers import builder
+from tests.support.waiting import until
+from tests.unit.profd.observers.test_builder import wanted
+from tests.unit.profd.observers.test_tasks import NOBODY, compiling_for_ever, ended
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chmod(folder, 0o777)
+    said = Path(folder, "said")
+    if not (daemon := os.fork()):
+        builder.command = lambda: compiling_for_ever(said)
+        whose = replace(wanted(Path(folder)), uid=NOBODY, gid=NOBODY)
+        asyncio.run(builder.build(whose, change_identity=True))
+        os._exit(1)
+    until(lambda: said.exists() and said.stat().st_size, "a compiler runs")
+    assert not ended(said)
+    os.kill(daemon, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(daemon, 0)[1])
+    try:
+        until(lambda: ended(said), "all of it has ended")
+    finally:
+        if not ended(said):
+            os.killpg(json.loads(said.read_text())["pid"], signal.SIGKILL)
+"""
+COMPILER = 'printf \'{"pid": %d}\' "$(ps -o pgid= -p $$)" > "$0"; sleep 600 & wait'
+
+
+def compiling_for_ever(said: Path) -> list[str]:
+    """The command of a builder whose compiler has a process of its own, as g++ has, and neither ends."""
+    program = "import subprocess; from profclient.torch import builder; builder.confine(); subprocess.run("
+    return [sys.executable, "-c", f"{program}{['/bin/sh', '-c', COMPILER, str(said)]!r})"]
+
+
+@pytest.mark.skipif(bool(readable.why_not()), reason=readable.why_not())
+def test_compilers_do_not_outlive_a_daemon_that_was_killed() -> None:
+    subprocess.check_call(readable.command(sys.executable, "-c", KILLED))
+
+
 # Compiles as a build does, with what the builder leaves itself.
 COMPILING = """
 import subprocess

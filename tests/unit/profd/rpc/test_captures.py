@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 
 import pytest
 from profd.errors import BadInput, Denied, NotFound
-from profd.fairness.shares import Refused
+from profd.fairness.rates import Rate
+from profd.fairness.shares import Holder, Refused
 from profd.limits import STACKS_BYTES_MAX
 from profd.model.capture import Reason, Recording, State
 from profd.model.frame import Frame
 from profd.rpc import translate
 from profd.rpc.captures import CaptureServicer
+from profd.rpc.telling import Telling
 from profd.sources.base import Offer, Plan
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.process import Process
@@ -350,3 +352,61 @@ async def test_a_watcher_that_leaves_leaves_nothing(rig: Rig) -> None:
 
 def test_text_is_what_protobuf_takes() -> None:
     assert translate.text("a\udc80b") == "a?b"
+
+
+class TestHowMuchIsTold:
+    """A process has news as often as it likes, and its user watches as often as it may; others are served meanwhile."""
+
+    @pytest.fixture
+    def waits(self) -> list[float]:
+        """Seconds that answers were kept back for."""
+        return []
+
+    @pytest.fixture
+    async def bounded(self, rig: Rig, waits: list[float]) -> AsyncIterator[CaptureServicer]:
+        """Ten processes at once, four of which stand for each message, and ten a second."""
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+
+        telling = Telling(Rate("told", "processes", 10.0, 10), clock=lambda: 0.0, sleep=sleep)
+        async with rig.running() as manager:
+            yield CaptureServicer(manager, stacks, same_pids, telling=telling)
+
+    async def test_asked_again_and_again(self, bounded: CaptureServicer, waits: list[float]) -> None:
+        capture = (await bounded.StartCapture(started(100), None)).id
+        for _ in range(3):
+            await bounded.GetCapture(pb.CaptureRef(id=capture), None)
+        await bounded.ListCaptures(pb.ListCapturesRequest(), None)
+        await bounded.StopCapture(pb.CaptureRef(id=capture), None)
+        assert waits == pytest.approx([0.5, 1.0, 1.5, 2.0])
+
+    async def test_watched_by_many(self, bounded: CaptureServicer, waits: list[float]) -> None:
+        capture = (await bounded.StartCapture(started(100), None)).id
+        async with contextlib.AsyncExitStack() as watched:
+            for _ in range(3):
+                watch = bounded.WatchCapture(pb.WatchCaptureRequest(id=capture), None)
+                stream = await watched.enter_async_context(contextlib.aclosing(watch))  # type: ignore[type-var]
+                await anext(stream)
+        assert waits == pytest.approx([0.5, 1.0])
+
+    async def test_who_gives_up_owes_nothing(self) -> None:
+        telling = Telling(Rate("told", "processes", 10.0, 5), clock=lambda: 0.0)
+        assert not await telling.may(ALICE, 1)
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.0):
+                    await telling.may(ALICE, 1)
+        assert telling._rates.owe(Holder.of(ALICE), 1) == pytest.approx(0.1)
+
+    async def test_others_and_root_are_not_kept(self, bounded: CaptureServicer, waits: list[float]) -> None:
+        capture = (await bounded.StartCapture(started(100), None)).id
+        for _ in range(2):
+            await bounded.GetCapture(pb.CaptureRef(id=capture), None)
+        before = list(waits)
+        callers.enter(ROOT)
+        await bounded.GetCapture(pb.CaptureRef(id=capture), None)
+        callers.enter(BOB)
+        await bounded.StartCapture(started(102), None)
+        assert before
+        assert waits == before

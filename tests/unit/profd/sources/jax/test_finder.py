@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from profd.limits import JAX_PORTS_MAX, JAX_PROBES_AT_ONCE_PER_UID
 from profd.sources.jax import finder as finder_module
 from profd.sources.jax.finder import ASK_AGAIN_SECONDS, Answer, Finder
 from profd.sources.jax.listeners import Listener, Listening
 
 from tests.support.captures import LONG, process
 from tests.support.profiler_server import FakeProfiler, answering, serving, whole
+from tests.support.waiting import eventually
 
 JOB = process(100, xla=True)
 
@@ -137,3 +139,29 @@ async def test_a_server_that_accepts_and_never_answers(monkeypatch: pytest.Monke
     monkeypatch.setattr(finder_module, "PROBE_SECONDS", 0.2)
     with answering(None) as port:
         assert await real(port) is Answer.SILENT
+
+
+async def test_silent_ports_of_one_user_keep_no_other_waiting() -> None:
+    """GIVEN a user's processes with ports that never answer WHEN another's is looked at THEN its is asked."""
+    world = World(p1=Answer.PROFILER)
+    silent = Listening(tuple(at(port) for port in range(1000, 1000 + JAX_PORTS_MAX)))
+    theirs = [process(pid, uid=1001, xla=True) for pid in range(200, 220)]
+    asked: list[str] = []
+
+    async def probe(address: str) -> Answer:
+        if address.endswith(":1"):
+            return await world.probe(address)
+        asked.append(address)
+        await asyncio.Event().wait()
+        return Answer.SILENT
+
+    finder = Finder(probe, lambda of: Listening((at(1),)) if of is JOB else silent)
+    looks = [asyncio.create_task(finder.find(one)) for one in theirs]
+    await eventually(lambda: len(asked) >= JAX_PROBES_AT_ONCE_PER_UID)
+    try:
+        async with asyncio.timeout(LONG):
+            assert (await finder.find(JOB)).server == at(1)
+        assert len(asked) == JAX_PROBES_AT_ONCE_PER_UID
+    finally:
+        await finder.close()
+        await asyncio.gather(*looks, return_exceptions=True)

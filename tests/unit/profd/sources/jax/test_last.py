@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from profd.fairness.few import Few
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.jax import finder, last, planning, recording
 from profd.sources.jax.listeners import Listener, listening
@@ -104,7 +105,7 @@ def test_the_gap_that_the_last_seconds_begin_in_is_one_of_theirs(
     cut = planning.windows(Options(last_ns=last_ns))
     accepted = Accepted(bench.job.id, bench.job.uid)
     recorder = last.LastSeconds(
-        bench.job, Listener(1, "", frozenset()), LAST, cut, bench.session, accepted, asyncio.Semaphore()
+        bench.job, Listener(1, "", frozenset()), LAST, cut, bench.session, accepted, Few(1, 1).of(0)
     )
     recorder._first_ns = 1000
     recorder._windows = [recording.Window(began, began + 25, began + 35, None) for began in (1000, 1035, 1070, 1105)]
