@@ -60,6 +60,30 @@ def sum_groups(
     Sums are over all rows of a group; they saturate, absent values are skipped.
     """
 
+def sum_stored(
+    name: Int32,
+    names: int,
+    kind: Int32,
+    device: Int32,
+    phase: Int32 | None,
+    lasting: Int64,
+    own: Int64,
+    fits: UInt8,
+    phases: UInt8,
+) -> tuple[Int32, Int64, Int64, Int64, Int64] | None:
+    """GROUP BY name and device: (group of each row, first row, count, sum of `lasting`, sum of `own` on the CPU).
+
+    None where a row's own time may be another than that of strict nesting: its kind does not fit (`fits`: for each
+    kind, of 256, 0 where it does not; one table for rows of no known device, one for the CPU, one for devices), its
+    phase does not (`phases`, as many), it lasts less than nothing, or it lasts and has no own time. Or a code is none.
+    """
+
+def count_pairs(group: Int32, wanted: UInt8, kind: Int32, of_kind: int, code: Int32, codes: int) -> tuple[Int64, Int64]:
+    """Of each pair of a wanted group (a flag each) and a code, among rows of one kind: (its first row, how many rows).
+
+    Rows whose code is -1, or not below `codes`, are left out.
+    """
+
 def call_times(
     role: UInt8, name: Int32, parent: Int64, lasting: Int64, own: Int64, launched: Int64
 ) -> tuple[Int64, UInt8, UInt8]:

@@ -1,11 +1,14 @@
-// Key averages: which rows count as what (allowed), and count and sums of each group of them (sum_groups).
+// Key averages: which rows count as what (allowed), and count and sums of each group of them (sum_groups; sum_stored
+// and count_pairs of events as they are stored).
 #include "averages.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -190,12 +193,116 @@ nb::tuple sum_groups(std::vector<std::pair<AnyColumn, std::uint64_t>> keys, In<s
   return nb::make_tuple(group.array(), to_array(first), to_array(count), sum_arrays);
 }
 
+constexpr std::size_t kDevices = 8;   // types of devices, and room for one more
+constexpr std::size_t kOnCpu = 1;     // the type of the CPU
+constexpr std::size_t kByKind = 256;  // entries of a table by kind, or by phase
+constexpr std::size_t kPlaces = 3;    // such tables: of neither, of the CPU, of devices
+
+// Stored columns of a row group. `phase` may be null: no row has one.
+struct Stored {
+  std::size_t n, names;
+  const std::int32_t* name;
+  const std::int32_t* kind;
+  const std::int32_t* device;
+  const std::int32_t* phase;
+  const std::int64_t* lasting;
+  const std::int64_t* own;
+  const std::uint8_t* fits;
+  const std::uint8_t* phases;
+
+  static bool within(std::int32_t value, std::size_t size) {
+    return value >= 0 && static_cast<std::size_t>(value) < size;
+  }
+
+  // Whether the stored self time of a row is that of strict nesting, and can be added to a group.
+  bool is_plain(std::size_t i) const {
+    if (name[i] < -1 || (name[i] >= 0 && !within(name[i], names))) return false;
+    if (!within(kind[i], kByKind) || !within(device[i], kDevices) || lasting[i] < 0) return false;
+    if (phase && !(within(phase[i], kByKind) && phases[phase[i]])) return false;
+    const std::size_t place = std::min<std::size_t>(static_cast<std::size_t>(device[i]), kPlaces - 1);
+    if (!fits[place * kByKind + static_cast<std::size_t>(kind[i])]) return false;
+    return place != kOnCpu || own[i] != kAbsent || lasting[i] == 0;
+  }
+};
+
+nb::object sum_stored(In<std::int32_t> name, std::size_t names, In<std::int32_t> kind, In<std::int32_t> device,
+                      std::optional<In<std::int32_t>> phase, In<std::int64_t> lasting, In<std::int64_t> own,
+                      In<std::uint8_t> fits, In<std::uint8_t> phases) {
+  const std::size_t n = name.shape(0);
+  require(n < std::size_t{1} << 31, "there are more rows than groups can be numbered");
+  require(names < std::size_t{1} << 31, "there are more names than codes");
+  require_aligned(name, "name");
+  require_column(kind, n, "kind");
+  require_column(device, n, "device");
+  if (phase) require_column(*phase, n, "phase");
+  require_column(lasting, n, "lasting");
+  require_column(own, n, "own");
+  require_column(fits, kPlaces * kByKind, "fits");
+  require_column(phases, kByKind, "phases");
+  const Stored rows{n, names, name.data(), kind.data(), device.data(), phase ? phase->data() : nullptr,
+                    lasting.data(), own.data(), fits.data(), phases.data()};
+  Buffer<std::int32_t> group(n);
+  std::vector<std::int64_t> first, count, took, alone;
+  bool plain = true;
+  {
+    nb::gil_scoped_release release;
+    Numbering numbers((names + 1) * kDevices);
+    for (std::size_t i = 0; i < n && (plain = rows.is_plain(i)); ++i) {
+      const std::size_t named = rows.name[i] < 0 ? names : static_cast<std::size_t>(rows.name[i]);
+      const std::size_t on = static_cast<std::size_t>(rows.device[i]);
+      const std::int32_t id = numbers.of(named * kDevices + on, static_cast<std::int32_t>(first.size()));
+      if (static_cast<std::size_t>(id) == first.size()) {
+        first.push_back(static_cast<std::int64_t>(i));
+        for (std::vector<std::int64_t>* sums : {&count, &took, &alone}) sums->push_back(0);
+      }
+      group[i] = id;
+      ++count[id];
+      took[id] = plus(took[id], rows.lasting[i]);
+      if (on == kOnCpu && rows.own[i] != kAbsent) alone[id] = plus(alone[id], rows.own[i]);
+    }
+  }
+  if (!plain) return nb::none();
+  return nb::make_tuple(group.array(), to_array(first), to_array(count), to_array(took), to_array(alone));
+}
+
+nb::tuple count_pairs(In<std::int32_t> group, In<std::uint8_t> wanted, In<std::int32_t> kind, std::int32_t of_kind,
+                      In<std::int32_t> code, std::size_t codes) {
+  const std::size_t n = group.shape(0), groups = wanted.shape(0);
+  require_aligned(group, "group");
+  require_column(kind, n, "kind");
+  require_column(code, n, "code");
+  const std::uint64_t space = key_space({std::max<std::uint64_t>(groups, 1), std::max<std::uint64_t>(codes, 1)});
+  std::vector<std::int64_t> first, count;
+  {
+    nb::gil_scoped_release release;
+    Numbering numbers(space);
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t of_row = group.data()[i];
+      require(Stored::within(of_row, groups), "a group number is out of range");
+      if (!wanted.data()[of_row] || kind.data()[i] != of_kind || !Stored::within(code.data()[i], codes)) continue;
+      const std::uint64_t key = static_cast<std::uint64_t>(of_row) * codes + static_cast<std::uint64_t>(code.data()[i]);
+      const std::int32_t id = numbers.of(key, static_cast<std::int32_t>(first.size()));
+      if (static_cast<std::size_t>(id) == first.size()) {
+        first.push_back(static_cast<std::int64_t>(i));
+        count.push_back(0);
+      }
+      ++count[id];
+    }
+  }
+  return nb::make_tuple(to_array(first), to_array(count));
+}
+
 }  // namespace
 
 void bind_averages(nb::module_& m) {
   m.def("allowed", &allowed, nb::arg("rules").noconvert());
   m.def("sum_groups", &sum_groups, nb::arg("keys").noconvert(), nb::arg("counted").noconvert(),
         nb::arg("values").noconvert());
+  m.def("count_pairs", &count_pairs, nb::arg("group").noconvert(), nb::arg("wanted").noconvert(),
+        nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("code").noconvert(), nb::arg("codes"));
+  m.def("sum_stored", &sum_stored, nb::arg("name").noconvert(), nb::arg("names"), nb::arg("kind").noconvert(),
+        nb::arg("device").noconvert(), nb::arg("phase").noconvert().none(), nb::arg("lasting").noconvert(),
+        nb::arg("own").noconvert(), nb::arg("fits").noconvert(), nb::arg("phases").noconvert());
 }
 
 }  // namespace profd

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profd.errors import Exhausted
+from profd.events import DeviceType
 from profd.limits import CAPTURE_ROWS_MAX
-from profd.query.averages import SORT_KEYS, Average, sort_field
+from profd.query.averages import DEVICE_LABELS, SORT_KEYS, Average, int_flops, sort_field
+from profd.query.stored_sums import StoredSums
 from profd.segments.rollups import Rollups
 
 # What tells two rows apart. Names may hold what is no Unicode, so texts are bytes.
@@ -49,6 +51,28 @@ def columns_of(rows: Sequence[Average]) -> pa.Table:
     texts["stack"] = [None if row.stack is None else json.dumps(row.stack).encode("ascii") for row in rows]
     others = {name: [getattr(row, name) for row in rows] for name in SCHEMA.names if name not in texts}
     return pa.table({**texts, **others}, SCHEMA)
+
+
+def columns_of_sums(sums: StoredSums) -> pa.Table:
+    """The averages of one trace as recorded, by name."""
+    on_cpu = sums.device_type == DeviceType.CPU
+    on_device = np.where(on_cpu, 0, sums.lasting)
+    labels = [DEVICE_LABELS.get(of_group, "other").encode() for of_group in sums.device_type.tolist()]
+    given: dict[str, Any] = {
+        "name": [_text(name) for name in sums.names],
+        "device_type": labels,
+        "annotation": np.zeros(len(labels), dtype=bool),
+        "shadow": sums.shadow,
+        "count": sums.count,
+        "cpu_time_total_ns": np.where(on_cpu, sums.lasting, 0),
+        "self_cpu_time_total_ns": sums.own,
+        "device_time_total_ns": on_device,
+        "self_device_time_total_ns": on_device,
+    }
+    if sums.flops is not None:
+        given["flops"] = [int_flops(each) for each in sums.flops]
+    columns = {name: given.get(name, pa.nulls(len(labels), SCHEMA.field(name).type)) for name in SCHEMA.names}
+    return pa.table(columns, SCHEMA)
 
 
 def kept_table(rollups: Rollups, name: str) -> pa.Table | None:

@@ -235,13 +235,13 @@ def _group(
     return [
         Average(
             name=calls.names[calls.name[at]] if calls.name[at] >= 0 else "",
-            device_type=_DEVICE_LABELS.get(int(device[number]), "other"),
+            device_type=DEVICE_LABELS.get(int(device[number]), "other"),
             count=int(count[number]),
             input_shapes=_label(shapes, at),
             stack=_frames(stacks, at),
             module=_label(modules, at),
             node_id=int(node) if (node := _label(nodes, at)) else None,
-            flops=None if flops is None else min(int(flops[number]), _INT64_MAX),
+            flops=None if flops is None else int_flops(flops[number]),
             shadow=bool(shadow[number]),
             annotation=not raw and bool(annotation[number]),
             top_level=bool(calls.parent[at] == NO_ROW),
@@ -327,7 +327,7 @@ def _count_recursion_once(
             values[field][within] = 0
 
 
-_DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}
+DEVICE_LABELS: Final = {int(device): device.label for device in DeviceType}
 
 
 def _label(labels: Labels | None, row: int) -> str | None:
@@ -354,6 +354,11 @@ def _flops(table: EventTable, calls: view.Calls, group: Array, groups: int) -> A
     rows = np.flatnonzero(ops.view(np.bool_) & calls.counted)
     flops = flops_of_rows(names, inputs.values, table.column("name")[rows], table.columns["inputs"][rows])
     return np.bincount(group[rows], weights=flops, minlength=groups)
+
+
+def int_flops(flops: float) -> int:
+    """As an integer of 64 bits, the largest one where there are more."""
+    return min(int(flops), _INT64_MAX)
 
 
 def sort_averages(rows: list[Average], key: str) -> list[Average]:

@@ -8,6 +8,7 @@ a segment and by what is open at its end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from profd.query import rules
 from profd.query.view import Calls, durations, nest
 from profd.segments.join import join
 
+NEVER_NESTS: Final = (Kind.OVERHEAD, Kind.TRACE, Kind.COUNTER)
 RECORDED_COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
 
 
@@ -73,7 +75,7 @@ def _open_at(table: EventTable, time: int) -> Array:
 
 
 def _nests(table: EventTable) -> Array:
-    apart = rules.is_kind(table.column("kind"), Kind.OVERHEAD, Kind.TRACE, Kind.COUNTER)
+    apart = rules.is_kind(table.column("kind"), *NEVER_NESTS)
     nests: Array = rules.is_cpu(table.column("device_type")) & ~apart & ~rules.is_async(table)
     return nests
 

@@ -11,13 +11,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from profd.errors import BadInput
-from profd.query.average_rows import as_json, columns_of, kept_table, merged, ordered, rows_of
+from profd.query.average_rows import as_json, columns_of, columns_of_sums, kept_table, merged, ordered, rows_of
 from profd.query.averages import Average, Grouping, averages_of_trace, sort_averages
 from profd.query.captured import Captured, LeftOut, Member, where_there_is
 from profd.query.part import Part, part_of, part_of_member
+from profd.query.stored_sums import StoredSums, stored_sums
 from profd.segments.reader import TraceReader
 
 BY: Final = ("rank", "host", "trace")
+_AS_RECORDED: Final = "top-raw"  # `_Asked.kept_as` of all events by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class _Asked:
             reader, raw=self.raw, grouping=self.grouping, with_backward=self.with_backward, part=part
         )
 
+    def sums(self, reader: TraceReader) -> StoredSums | None:
+        """Events as recorded, from stored times; None where these do not tell, or something else is asked."""
+        return stored_sums(reader) if self.kept_as == _AS_RECORDED else None
+
 
 def top(trace: TraceReader, *, limit: int, sort_by: str, **asked: Any) -> list[dict[str, Any]]:
     """Sorted, and cut to `limit` (0: all). `asked`: as of `_Asked`."""
@@ -69,7 +75,8 @@ def top(trace: TraceReader, *, limit: int, sort_by: str, **asked: Any) -> list[d
     if kept is not None:
         rows = rows_of(kept)
     else:
-        rows = wanted.rows(trace, part_of)
+        sums = wanted.sums(trace)
+        rows = wanted.rows(trace, part_of) if sums is None else rows_of(columns_of_sums(sums))
         if name:
             trace.rollups.keep_table(name, lambda: columns_of(rows))
     ordered = sort_averages(rows, sort_by)
@@ -90,7 +97,9 @@ def top_of_capture(capture: Captured, *, by: str, limit: int, sort_by: str, **as
         return kept_table(member.rollups, name) if name else None
 
     def look(member: Member) -> pa.Table:
-        table = columns_of(wanted.rows(member.open(), chosen))
+        reader = member.open()
+        sums = wanted.sums(reader)
+        table = columns_of(wanted.rows(reader, chosen)) if sums is None else columns_of_sums(sums)
         if name:
             member.rollups.keep_table(name, lambda: table)
         return table

@@ -148,13 +148,13 @@ def decode_codes(
         )
         part = out[first : first + len(chunk)]
         # What stands in the place of a null is anything at all.
-        _engine.recode(_values(chunk.indices).astype(np.int32, copy=False), place, part)
-        _fill(part, chunk.indices, -1)
+        _engine.recode(values_of(chunk.indices).astype(np.int32, copy=False), place, part)
+        fill_absent(part, chunk.indices, -1)
         first += len(chunk)
     return out
 
 
-def _values(array: pa.Array) -> Array:
+def values_of(array: pa.Array) -> Array:
     """The numbers of an Arrow array, not copied; what stands in the place of nulls means nothing."""
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         raise TypeError(f"a column of numbers is of type {array.type}")
@@ -165,7 +165,7 @@ def _values(array: pa.Array) -> Array:
     return np.frombuffer(data, dtype=dtype, count=array.offset + len(array))[array.offset :]
 
 
-def _fill(out: Array, array: pa.Array, absent: int | float) -> None:
+def fill_absent(out: Array, array: pa.Array, absent: int | float) -> None:
     """Set the rows that are null in an Arrow array."""
     if array.null_count:
         valid = np.frombuffer(array.buffers()[0], dtype=np.uint8)
@@ -180,8 +180,8 @@ def _plain(column: pa.ChunkedArray, absent: int | float, out: Array) -> Array:
     first = 0
     for chunk in column.chunks:
         part = out[first : first + len(chunk)]
-        np.copyto(part, _values(chunk), casting="unsafe")  # narrower in memory
-        _fill(part, chunk, absent)
+        np.copyto(part, values_of(chunk), casting="unsafe")  # narrower in memory
+        fill_absent(part, chunk, absent)
         first += len(chunk)
     return out
 

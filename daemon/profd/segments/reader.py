@@ -26,6 +26,7 @@ from profd.segments.late import LatePatches
 from profd.segments.meta import FLOWS_FILE, LATE_FILE, SegmentInfo, TraceMeta, read_meta
 from profd.segments.read_ahead import read_ahead
 from profd.segments.rollups import NONE, Rollups
+from profd.segments.row_group import RowGroup
 from profd.segments.segment import (
     Args,
     Codes,
@@ -147,6 +148,27 @@ class TraceReader:
             kept = inside(table)
             if len(kept):
                 yield _numbered(table, kept)
+
+    def row_groups(self, names: Collection[str]) -> Iterator[RowGroup]:
+        """Yield row groups in order, with those of these columns of the contract that have values.
+
+        Of format 2, and as they are stored: whatever a reader hides is in them (`hides`).
+        """
+        for info in self.segments:
+            path = self.directory / info.file
+            with reading(path):
+                groups = SegmentFile(path, info, self.meta).row_groups(names)
+            while True:
+                with reading(path):
+                    group = next(groups, None)
+                if group is None:
+                    break
+                yield group
+
+    @property
+    def hides(self) -> bool:
+        """Whether tables are not what is stored."""
+        return type(self)._shown is not TraceReader._shown
 
     def rows(self, rows: Array, columns: Collection[str] | None = None, *, args: Args = True) -> EventTable:
         """The given rows (trace-wide numbers, ascending), with `columns["row"]`. IndexError if there is none."""

@@ -20,6 +20,7 @@ from profd.segments.columns import CODED_ARGS, LIST_ARG, decode_arg, decode_colu
 from profd.segments.contract import ARGS, CORE_ARGS, DURATION, FIELDS, TEXTS
 from profd.segments.json_args import ArgsDecoder, decode_ints
 from profd.segments.meta import REMEDY, SegmentInfo, TraceMeta, named
+from profd.segments.row_group import RowGroup
 
 Array = npt.NDArray[Any]
 Room = Callable[[str, int], Array]  # (column, rows) -> where they are decoded to
@@ -163,6 +164,12 @@ class SegmentFile:
         table = self._file.read_row_groups(groups, columns=wanted)
         keys = {name: self._arg_keys.get(name) for name in wanted}  # Parquet reads "arg.a.b" along with "arg.a"
         return Stretch(table, keys, self._first_row(groups[0]), args, self._of_before)
+
+    def row_groups(self, names: Collection[str]) -> Iterator[RowGroup]:
+        """Each row group, with those of these columns (of format 2, as the contract names them) that have values."""
+        wanted = [name for name in names if name in self._held]
+        for group in range(self._metadata.num_row_groups):
+            yield RowGroup(self._file.read_row_group(group, columns=wanted, use_threads=False))
 
     def _runs(self, needed: Callable[[int, int, int], bool]) -> list[list[int]]:
         chosen = []

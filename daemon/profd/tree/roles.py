@@ -51,10 +51,15 @@ _ON_DEVICE: Final[dict[Kind, int]] = {
     | (0 if kind in (Kind.GPU_USER_ANNOTATION, Kind.COUNTER, Kind.TRACE, Kind.OVERHEAD) else DEVICE)
     for kind, role in _ON_HOST.items()
 }
-_IS_ASYNC: Final = np.isin(np.arange(256), np.frombuffer(b"bneSTpF", dtype=np.uint8)).astype(np.uint8)  # by phase
+OVERLAPPING_PHASES: Final = np.isin(np.arange(256), np.frombuffer(b"bneSTpF", dtype=np.uint8))  # async ones
 _HOST_MAX: Final = max(DeviceType.CPU, DeviceType.OTHER)  # of the device types: what is above ran on a device
 # What a device row must come of; cudaLaunchHostFunc runs on the host.
 _LAUNCH_NAME: Final = re.compile(r"(?!.*HostFunc)(?:cuda|cu|hip|musa|mtia)\w*Launch")
+
+
+def nests_on_host(kind: int) -> bool:
+    """Whether rows of a kind are children of what is open on their host thread, unless they are asynchronous."""
+    return bool(_ON_HOST.get(Kind(kind), 0) & NESTS) if kind in _ON_HOST else False
 
 
 def _table(roles: dict[Kind, int]) -> Array:
@@ -82,7 +87,7 @@ class Roles:
             table.columns.get("phase"),
             table.columns.get("is_async"),
             tables=_TABLES,
-            overlapping_phases=_IS_ASYNC,
+            overlapping_phases=OVERLAPPING_PHASES.view(np.uint8),
             host_max=_HOST_MAX,
             overlapping=TIMED,  # async events overlap freely, also on one track
         )
