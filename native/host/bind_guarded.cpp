@@ -21,7 +21,7 @@ std::size_t fill(Slot* slot, nb::list requests) {
   std::size_t room = 0;
   for (nb::handle one : requests) {
     const auto [kind, path, limit] = nb::cast<std::tuple<int, std::string, std::uint32_t>>(one);
-    if (kind < 0 || kind > static_cast<int>(Kind::Links) || path.size() >= kPathMax) {
+    if (kind < 0 || kind > static_cast<int>(Kind::Clock) || path.size() >= kPathMax) {
       throw nb::value_error("no such request");
     }
     if (slot != nullptr) {

@@ -163,6 +163,16 @@ long read_links(Slot* slot, const Request& request, char* into) {
   return have;
 }
 
+long read_clock(const Request& request, char* into) {
+  if (request.limit < sizeof(std::int64_t)) return -EINVAL;
+  timespec now{};
+  const long said = call(__NR_clock_gettime, CLOCK_REALTIME, reinterpret_cast<long>(&now));
+  if (said < 0) return said;
+  const std::int64_t ns = static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  for (unsigned at = 0; at < sizeof ns; ++at) into[at] = reinterpret_cast<const char*>(&ns)[at];
+  return sizeof ns;
+}
+
 long answered(Slot* slot, const Request& request) {
   char* into = slot->buffer + request.offset;
   switch (request.kind) {
@@ -176,6 +186,8 @@ long answered(Slot* slot, const Request& request) {
       return opened(request.path, request.limit);
     case Kind::Links:
       return read_links(slot, request, into);
+    case Kind::Clock:
+      return read_clock(request, into);
   }
   return -EINVAL;
 }

@@ -16,6 +16,7 @@ enum class Kind : int {
   Link = 2,    // where it leads
   Open = 3,    // a descriptor, with `limit` as its flags
   Links = 4,   // of a directory: name NUL target NUL, for all entries that are links
+  Clock = 5,   // none: CLOCK_REALTIME when its turn comes, in ns, as 8 bytes of this host's order
 };
 
 enum class Outcome : int {
@@ -24,7 +25,7 @@ enum class Outcome : int {
   NoChild = 2,  // none could be made: errno in the results
 };
 
-inline constexpr int kRequestsMax = 16;
+inline constexpr int kRequestsMax = 17;  // 16, and when it was
 inline constexpr std::size_t kPathMax = 128;
 inline constexpr std::size_t kStackBytes = 16 << 10;
 

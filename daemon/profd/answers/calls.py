@@ -33,6 +33,7 @@ class Call(IntEnum):
     UPDATES = 7  # parameters: a whole optimizer step
     UPDATES_ONE = 8  # a part of one parameter's update, as an optimizer's loop calls it
     COMPILES_JIT = 9  # a function, by XLA for JAX
+    COMPILES_PART = 10  # of such a function: a pass, or what generates code
 
 
 waits_for_device: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
@@ -47,6 +48,9 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     Call.COLLECTS: re.compile(r"(<built-in (function|method) |gc\.)collect>?\Z").match,
     Call.UPDATES: re.compile(r"Optimizer\.step#").match,
     Call.COMPILES_JIT: re.compile(r"backend_compile_and_load\Z").match,
+    Call.COMPILES_PART: re.compile(
+        r"(.* \(jit_\w+\)|PjRt\w*Client::Compile\w*|\w*Compiler::\w+|ThunkEmitter::\w+|TaskDispatcher::dispatch)\Z"
+    ).match,
     Call.UPDATES_ONE: re.compile(r"aten::(add|mul|addcmul|addcdiv|lerp|sub|div)_\Z").match,
 }
 _KINDS: Final = {Call.WAITS: CALLS, Call.ALLOCATES: CALLS, Call.COLLECTS: (Kind.PYTHON_FUNCTION,)}

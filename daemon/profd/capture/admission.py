@@ -59,7 +59,10 @@ def check_untrusted_options(options: Options, now_ns: int, *, open_ended: bool) 
 def _check_window(options: Options, *, open_ended: bool) -> None:
     if options.duration_ns < 0 or options.duration_ns > CAPTURE_WINDOW_MAX_NS:
         longest = CAPTURE_WINDOW_MAX_NS / 1e9
-        raise BadInput(f"duration {options.duration_ns / 1e9:g} s: give one above 0 and up to {longest:g} s")
+        raise BadInput(
+            f"duration {options.duration_ns / 1e9:g} s: give one above 0 and up to {longest:g} s; for longer, "
+            "record again: a process is much the same in each window"
+        )
     if not 0 <= options.iterations <= CAPTURE_ITERATIONS_MAX:
         raise BadInput(f"iterations {options.iterations}: give a number from 1 to {CAPTURE_ITERATIONS_MAX}")
     if options.duration_ns and options.iterations:

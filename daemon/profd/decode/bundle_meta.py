@@ -12,12 +12,24 @@ from profd.errors import BadTrace
 from profd.events import Tracks
 from profd.model.capture import Cost, Loss, Phase
 from profd.model.resident import LOOKS_KEPT, Resident, ResidentLook
-from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
+from profd.model.run_times import (
+    IN_GIL,
+    IN_LOCK,
+    MOMENTS_KEPT,
+    OFF,
+    RUNS,
+    RUNS_KEPT,
+    THREADS_KEPT,
+    UNSEEN,
+    RunTimes,
+    ThreadTimes,
+)
 from profd.segments.meta import TraceMeta
 
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _LOSSES_MAX: Final = 64  # kinds of losses: each list of traces has them
 _TEXTS_MAX: Final = 1000  # of a list, such as the warnings
+_STATES: Final = {RUNS, IN_GIL, IN_LOCK, OFF, UNSEEN}
 _TRACK_TEXTS: Final = ("name", "labels")
 
 
@@ -60,7 +72,12 @@ def _resident(resident: Resident) -> Resident:
     return Resident(sorted(known, key=lambda each: each.at_ns), age)
 
 
+def _states(states: str, looks: int) -> str:
+    return states if len(states) == looks and set(states) <= _STATES else UNSEEN * looks
+
+
 def _run_times(times: RunTimes) -> RunTimes:
+    looked = sorted(_count(each) for each in times.looked_ns[:MOMENTS_KEPT])
     threads = [
         ThreadTimes(
             id=_count(each.id),
@@ -71,6 +88,7 @@ def _run_times(times: RunTimes) -> RunTimes:
             looks=_count(each.looks),
             in_gil=None if each.in_gil is None else _count(each.in_gil),
             in_lock=_count(each.in_lock),
+            states=_states(each.states, len(looked)),
         )
         for each in times.threads[:THREADS_KEPT]
     ]
@@ -80,6 +98,7 @@ def _run_times(times: RunTimes) -> RunTimes:
         threads=threads,
         others=_count(times.others),
         others_ran_ns=_count(times.others_ran_ns),
+        looked_ns=looked,
         idle=_count(times.idle),
         idle_ids=[(_count(first), _count(last)) for first, last in times.idle_ids[:RUNS_KEPT]],
         unseen=_count(times.unseen),

@@ -7,6 +7,8 @@ from typing import Final
 
 THREADS_KEPT: Final = 32
 RUNS_KEPT: Final = 256
+MOMENTS_KEPT: Final = 512  # of looks: of a longer window every second, fourth … one
+RUNS, IN_GIL, IN_LOCK, OFF, UNSEEN = "rgl.-"  # a thread in a look; OFF: off the CPU for anything else
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class ThreadTimes:
     looks: int = 0  # in between at what it waits for; 0: at this thread, or at all, none were made
     in_gil: int | None = None  # of these, when it waited for the GIL; None: not known where that is
     in_lock: int = 0  # for another lock, a condition or a queue: a futex
+    states: str = ""  # a letter for each of `RunTimes.looked_ns`; RUNS: on a CPU, or ready for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +39,5 @@ class RunTimes:
     idle_ids: list[tuple[int, int]] = field(
         default_factory=list
     )  # runs of their ids, first and last; the first RUNS_KEPT
+    looked_ns: list[int] = field(default_factory=list)  # when it was looked at, ascending, in Unix ns; MOMENTS_KEPT
     unseen: int = 0  # threads that were not looked at (RUN_TIMES_THREADS_MAX), began or ended between the looks

@@ -28,7 +28,7 @@ _KEYS: Final = (*_TEXTS, "node_id", "annotation", "shadow")
 SUMS: Final = tuple(
     field.name
     for field in fields(Average)
-    if field.name == "count" or field.name.endswith(("_ns", "flops", "_memory_usage"))
+    if field.name in ("count", "looks") or field.name.endswith(("_ns", "flops", "_memory_usage"))
 )
 _GIVEN: Final = (
     *("name", "device_type", "annotation", "shadow", "count", "cpu_time_total_ns", "self_cpu_time_total_ns"),

@@ -18,6 +18,7 @@ from profd.events import NO_ROW, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.query import event_times, rules, view
 from profd.query.apart import apart
+from profd.query.estimates import Looks, looks_of
 from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
 from profd.query.part import Part, flows_within, read_part
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
@@ -63,6 +64,12 @@ class Average:
     device_memory_usage: int | None = None
     self_device_memory_usage: int | None = None
     node_id: int | None = None  # of a distributed job, where the trace tells nodes apart
+    self_on_cpu_estimate_ns: int | None = None  # these five by looks at the thread (query/estimates.py)
+    self_run_queue_estimate_ns: int | None = None
+    self_gil_estimate_ns: int | None = None
+    self_lock_estimate_ns: int | None = None
+    self_off_cpu_estimate_ns: int | None = None  # for none of these reasons
+    looks: int | None = None  # that they are of
     shadow: bool = False  # a device's range for an annotation: it spans work that has rows of its own
     annotation: bool = False  # torch keeps one apart from an op of its name
     top_level: bool = True  # no other event called the first of these calls
@@ -112,6 +119,7 @@ def averages_of_trace(
     on_device = reader.meta.gpu_events != 0 or (not raw and reader.has("linked"))  # waiting for a device links, too
     timed = not on_device and reader.has("value")
     columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"), timed=timed)
+    looks = None if raw else looks_of(reader.meta)
     linked = with_backward or (grouping.by_context and not raw)
     if linked:
         columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
@@ -119,14 +127,16 @@ def averages_of_trace(
         table = read_part(reader, part, [*columns, "correlation"])
         flows = flows_within(reader.flows(FLOW_CATEGORIES), table) if linked else None
         links = find_links(table, flows, reader.tracks) if linked else None
-        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward)
+        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward, looks=looks)
     if not raw or linked or grouping.by_context:
         table = whole(reader, columns)
         links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks) if linked else None
         calls = None if raw else view.torch_calls(table, partial(_are_correlations, reader))
         if calls is not None:
             calls.counted[apart(table, reader.meta)] = False
-        return averages(table, raw=raw, grouping=grouping, links=links, with_backward=with_backward, calls=calls)
+        return averages(
+            table, raw=raw, grouping=grouping, links=links, with_backward=with_backward, calls=calls, looks=looks
+        )
     stretches = recorded_stretches(reader.iterate(columns, args=False), len(reader))
     return _merge(_group(table, calls, True, grouping) for table, calls in stretches)
 
@@ -188,6 +198,7 @@ def averages(
     links: Links | None = None,
     with_backward: bool = False,
     calls: view.Calls | None = None,
+    looks: Looks | None = None,
 ) -> list[Average]:
     """The rows of `top` for a whole trace, in order of first call.
 
@@ -197,12 +208,12 @@ def averages(
     of their forward ops. With it every event counts as it was recorded, and device
     rows alone have device time. Functions that call themselves count once in
     totals, either way. `with_backward` needs `links`. `calls`: those of torch's view,
-    where they are known.
+    where they are known. `looks`: at its threads; not with `raw`.
     """
     grouping = grouping or Grouping()
     backward = links if with_backward else None
     if not raw:
-        rows = _group(table, calls or view.torch_calls(table), raw, grouping, links, backward)
+        rows = _group(table, calls or view.torch_calls(table), raw, grouping, links, backward, looks)
         return [row for row in rows if row.count]
     if grouping.by_context or with_backward:
         return _group(table, recorded_calls(table), raw, grouping, None, backward)
@@ -216,6 +227,7 @@ def _group(
     grouping: Grouping,
     links: Links | None = None,
     backward: Links | None = None,
+    looks: Looks | None = None,
 ) -> list[Average]:
     if not len(table):
         return []
@@ -232,6 +244,7 @@ def _group(
     device, kind = calls.device_type[first], table.column("kind")[first]
     shadow, annotation = kind == Kind.GPU_USER_ANNOTATION, rules.is_annotation(kind)
     flops = _flops(table, calls, group, len(first))
+    estimated: dict[str, list[Any]] = dict(looks.spent(table, calls, group, len(first))) if looks else {}
     return [
         Average(
             name=calls.names[calls.name[at]] if calls.name[at] >= 0 else "",
@@ -246,6 +259,7 @@ def _group(
             annotation=not raw and bool(annotation[number]),
             top_level=bool(calls.parent[at] == NO_ROW),
             **{field: int(values[number]) for field, values in sums.items()},
+            **{field: values[number] for field, values in estimated.items()},
         )
         for number, at in enumerate(first)
     ]

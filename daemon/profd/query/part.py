@@ -116,7 +116,7 @@ def _steps(reader: TraceReader, first: int, last: int) -> Window:
         marks.add(table)
     steps = marks.steps(reader)
     if not len(steps):
-        raise BadInput(f"--step: {why_none(reader.meta)}")
+        raise BadInput(f"--step: {why_none(reader.meta)}; --window looks at a part of any trace")
     number = np.array(steps.numbers)
     chosen = np.flatnonzero((number >= first) & (number <= last))
     if not len(chosen):

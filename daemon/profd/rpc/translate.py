@@ -239,7 +239,7 @@ def sighting_message(sighting: Sighting) -> pb.Target:
         command=text(process.command),
         job=text(process.job),
         gpus=process.gpus,
-        framework=process.framework,
+        framework=process.framework + (" (importing)" if process.importing else ""),
         # What a launcher offers is of no use: it is answered by its children.
         sources=[] if sighting.launcher else [name for name, offer in sighting.offers if offer.can],
         ppid=process.ppid,

@@ -44,6 +44,7 @@ class Kind(IntEnum):
     LINK = 2
     OPEN = 3  # a descriptor; the number is its flags
     LINKS = 4  # of a directory: name NUL target NUL
+    CLOCK = 5  # none: CLOCK_REALTIME in ns, 8 bytes
 
 
 Request = tuple[Kind, str, int]

@@ -33,6 +33,7 @@ class Process:
     job: str = ""
     gpus: tuple[int, ...] = ()
     framework: str = ""  # torch, jax, tensorflow, cuda, python or empty
+    importing: bool = False  # its libraries are there, and its agent has not told yet that the import is over
     python: bool = False
     torch_version: str = ""  # where it can be told without touching the process
     cuda: bool = False  # libcuda is mapped

@@ -70,6 +70,7 @@ def between(process: Process, first: Look, last: Look, waits: Waits | None = Non
         threads=[_thread(process, *each, waits) for each in busy[:THREADS_KEPT]],
         others=len(others),
         others_ran_ns=sum(now.ran_ns - before.ran_ns for _, before, now in others),
+        looked_ns=waits.moments,
         idle=len(idle),
         idle_ids=_runs(_inner(process, idle))[:RUNS_KEPT],
         unseen=max(first.there, last.there) - len(both),
@@ -141,4 +142,5 @@ def _thread(process: Process, task: int, before: Counted, now: Counted, waits: W
         looks=waits.looked[task],
         in_gil=waits.in_gil[task] if waits.knows_gil else None,
         in_lock=waits.in_lock[task],
+        states=waits.states(task),
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 from profd.kernel import futex
 from profd.limits import RUN_TIMES_THREADS_MAX
+from profd.model.run_times import IN_GIL, IN_LOCK, MOMENTS_KEPT, OFF, RUNS, UNSEEN
 from profd.targets import procfs
 from profd.targets.process import Process
 
@@ -33,6 +34,9 @@ class Waits:
         self._tasks: list[int] = []
         self._left = 0
         self._in_vain = 0
+        self._moments: list[tuple[int, dict[int, str]]] = []  # Unix ns, and the states of threads
+        self._looks = 0
+        self._every = 1  # of these looks a moment is kept
         self.looked: Counter[int] = Counter()
         self.in_gil: Counter[int] = Counter()
         self.in_lock: Counter[int] = Counter()
@@ -42,13 +46,23 @@ class Waits:
         """Where the interpreter's data is."""
         return bool(self._interpreter)
 
+    @property
+    def moments(self) -> list[int]:
+        """When it was looked at, in Unix ns, ascending."""
+        return [at for at, _ in self._moments]
+
+    def states(self, task: int) -> str:
+        """A letter for each of these."""
+        return "".join(states.get(task, UNSEEN) for _, states in self._moments)
+
     def look(self) -> float:
         """Look once; after how many seconds to look again: where nothing can be had, not in this window."""
         began, pid = time.thread_time(), self._process.id.pid
         if not self._left:
             self._choose(pid)
         self._left -= 1
-        calls = procfs.calls_of(pid, self._tasks)
+        at_ns, calls = procfs.calls_of(pid, self._tasks)
+        states: dict[int, str] = {}
         self._in_vain = 0 if any(calls) else self._in_vain + 1
         if self._in_vain >= _IN_VAIN_MAX:
             return _NEVER
@@ -56,10 +70,27 @@ class Waits:
             if call is None:  # it has ended, changed its state meanwhile, or is not ours to look at
                 continue
             self.looked[task] += 1
-            if (waits := futex.waits(call)) is not None:
-                gil = any(waits[0] in data for data in self._interpreter)
-                (self.in_gil if gil else self.in_lock)[task] += 1
+            states[task] = self._state(call)
+            if (counts := {IN_GIL: self.in_gil, IN_LOCK: self.in_lock}.get(states[task])) is not None:
+                counts[task] += 1
+        self._keep(at_ns, states)
         return max(PERIOD_SECONDS, 2 * (time.thread_time() - began) / SHARE)  # the child that asks takes as much
+
+    def _state(self, call: bytes) -> str:
+        if call.startswith(b"running"):
+            return RUNS
+        if (waits := futex.waits(call)) is None:
+            return OFF
+        return IN_GIL if any(waits[0] in data for data in self._interpreter) else IN_LOCK
+
+    def _keep(self, at_ns: int, states: dict[int, str]) -> None:
+        self._looks += 1
+        # The clock of a host may be set back: such a look cannot be told apart from earlier ones.
+        if not states or self._looks % self._every or (self._moments and at_ns <= self._moments[-1][0]):
+            return
+        if len(self._moments) >= MOMENTS_KEPT:
+            self._moments, self._every = self._moments[1::2], 2 * self._every
+        self._moments.append((at_ns, states))
 
     def _choose(self, pid: int) -> None:
         """The threads that ran or were ready most since they were last chosen, or ever."""

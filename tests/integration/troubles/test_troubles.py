@@ -229,14 +229,7 @@ def test_a_handler_that_computes_while_threads_wait_for_a_lock(host: Host) -> No
 def test_a_step_that_is_compiled_each_time(host: Host) -> None:
     with trouble(host, str(jax_jobs.JAX_PYTHON), str(PROGRAMS / "recompiling.py")) as pid:
         until(lambda: "jax" in sources_of(host, pid), "its profiler server is found")
-        answer = until(lambda: compiled(host, pid), "a whole compilation falls into a window")
-        assert finding(answer, r"JAX compiles \d+ times in the window: \d\d % .* most of it for train_step:")
+        answer = start(host, pid, "5s")
+        assert finding(answer, r"JAX compiles (\d+ times )?in the window: \d\d % .* most of it for train_step:"), answer
         assert "--samples" not in answer, "nothing of it can be had from this source"
-        assert re.search(r" PjitFunction\(train_step\)\n", following(host, answer).out)
-
-
-def compiled(host: Host, pid: int) -> str:
-    """The answer of a capture that a compilation leads; empty: another does."""
-    answer = start(host, pid, "2s")
-    first = answer.partition("top by self time (wall)\n")[2].splitlines()[0]
-    return answer if first.endswith("backend_compile_and_load") else ""
+        assert re.search(r"backend_compile_and_load|\(jit_train_step\)", following(host, answer).out)

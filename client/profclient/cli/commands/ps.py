@@ -58,13 +58,20 @@ def _print(targets: list[capture_pb2.Target]) -> None:
             target.framework or "-",
             ",".join(target.sources) or "-",
             target.state,
-            target.command,
+            short(target.command),
         )
         for target in targets
     ]
     columns = ("PID", "USER", "JOB", "RANK", "GPU", "FRAMEWORK", "SOURCES", "STATE", "COMMAND")
     table(columns, rows, right=("PID", "RANK"), wide=("COMMAND", "JOB"))
     _remarks(targets)
+
+
+def short(command: str) -> str:
+    """A command line as people look for it: of the path of an interpreter, which fills a terminal, the name alone."""
+    program, space, rest = command.partition(" ")
+    name = program.rpartition("/")[2]
+    return f"{name}{space}{rest}" if rest and name.startswith(("python", "pypy")) else command
 
 
 def _remarks(targets: list[capture_pb2.Target]) -> None:

@@ -75,9 +75,11 @@ def top(
     TRACE may be a capture: the rows of its traces are added up, RANKS says how many ranks have one, and --by rank
     prints those of each. --window is then counted from the first event of all.
 
-    Times are wall times: a function that waits takes as long as one that computes (`profctl show` tells a window's CPU
-    time). A function that calls itself has its time once in WALL TOTAL; an operator has the time of every call, as in
-    torch. --step, --window and --thread look at a part: an event counts with its time in that part.
+    Times are wall times: a function that waits takes as long as one that computes. ~ON CPU, ~GIL, ~LOCK, ~RUN QUEUE
+    (ready, waiting for a CPU) and ~OFF CPU (all else) say what SELF WALL went to: estimates, by looks at the threads
+    ten times a second; - where fewer than ten fell into a row. A function that calls itself has its time once in WALL
+    TOTAL; an operator has the time of every call, as in torch. --step, --window and --thread look at a part: an event
+    counts with its time in that part.
 
     WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.
@@ -157,6 +159,15 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("DEV MEM", "device_memory_usage", size),
     ("FLOPS", "flops", flops),
 )
+# Of SELF WALL, by looks at the threads; "-" where too few fell into a row. Columns of waits only where they are some.
+_ESTIMATES: tuple[tuple[str, str], ...] = (
+    ("~ON CPU", "self_on_cpu_estimate_ns"),
+    ("~GIL", "self_gil_estimate_ns"),
+    ("~LOCK", "self_lock_estimate_ns"),
+    ("~RUN QUEUE", "self_run_queue_estimate_ns"),
+    ("~OFF CPU", "self_off_cpu_estimate_ns"),
+)
+ESTIMATE_SHOWN = 0.02  # of the estimated time
 _TEXTS = {"STACK": "stack", "MODULE": "module", "SHAPES": "input_shapes", "NODE": "node_id"}
 _ORIGINS = {"RANK": "rank", "HOST": "host", "TRACE": "trace"}
 # Of rows of a capture, by what --by tells apart.
@@ -164,12 +175,17 @@ _ORIGINS_SHOWN = {None: (), "rank": ("RANK", "HOST"), "host": ("HOST",), "trace"
 # What gives way where the texts have no room, the first one first.
 _SPARE = {
     "WALL AVG": "",
+    "~OFF CPU": "",
+    "~RUN QUEUE": "",
     "CPU MEM": "cpu_memory_usage",
     "DEV MEM": "device_memory_usage",
     "SELF CPU MEM": "self_cpu_memory_usage",
     "SELF DEV MEM": "self_device_memory_usage",
     "FLOPS": "flops",
     "DEV TOTAL": "device_time_total",
+    "~LOCK": "",
+    "~GIL": "",
+    "~ON CPU": "",
 }
 TEXT_CHARS = 20  # of a name: less does not tell names apart
 STACK_CHARS = 40  # a frame and the end of the one around it
@@ -187,10 +203,13 @@ def print_rows(rows: list[dict[str, Any]], sort_by: str = SORT_KEYS[0], origins:
     texts = [heading for heading, field in fields.items() if any(row.get(field) not in (None, "") for row in rows)]
     spare = [heading for heading, key in _SPARE.items() if key != sort_by]
     numbers = {"CALLS": "count", **_counts_of_traces(rows)}
-    columns = ["SELF WALL", "WALL TOTAL", "WALL AVG", *(heading for heading, _, _ in figures), *numbers]
+    estimates = _estimates(rows)
+    estimated, known = ([heading for heading, *_ in each] for each in (estimates, figures))
+    columns = ["SELF WALL", *estimated, "WALL TOTAL", "WALL AVG", *known, *numbers]
     last = ["NAME", *texts]
     cells = (
-        [*_cells(row, figures, list(numbers.values())), *(_text(row, fields[name]) for name in texts)] for row in rows
+        [*_cells(row, estimates, figures, list(numbers.values())), *(_text(row, fields[name]) for name in texts)]
+        for row in rows
     )
     least = STACK_CHARS if "STACK" in texts else TEXT_CHARS
     table(columns + last, cells, right=columns, wide=last, spare=spare, least=least, ends=["STACK"])
@@ -210,10 +229,25 @@ def _counts_of_traces(rows: list[dict[str, Any]]) -> dict[str, str]:
     return {**({"RANKS": "ranks"} if several else {}), **({"TRACES": "traces"} if others else {})}
 
 
+def _estimates(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Headings and fields. The time on the CPU says nothing where it is all the time, and so do waits that are none."""
+    sums = {field: sum(row.get(field) or 0 for row in rows) for _, field in _ESTIMATES}
+    shown = [each for each in _ESTIMATES if sums[each[1]] > ESTIMATE_SHOWN * sum(sums.values())]
+    return [] if shown == [*_ESTIMATES[:1]] else shown
+
+
 def _cells(
-    row: dict[str, Any], figures: Sequence[tuple[str, str, Callable[[int], str]]], counts: Sequence[str]
+    row: dict[str, Any],
+    estimates: Sequence[tuple[str, str]],
+    figures: Sequence[tuple[str, str, Callable[[int], str]]],
+    counts: Sequence[str],
 ) -> list[str]:
     total, count = row["cpu_time_total_ns"], row["count"]
-    cells = [duration(row["self_cpu_time_total_ns"]), duration(total), duration(total / max(count, 1))]
+    estimated = (row.get(field) for _, field in estimates)
+    cells = [
+        duration(row["self_cpu_time_total_ns"]),
+        *("-" if ns is None else duration(ns) for ns in estimated),
+        *(duration(total), duration(total / max(count, 1))),
+    ]
     numbers = [f"{row[field]:,}" for field in counts]
     return [*cells, *(write(row.get(field) or 0) for _, field, write in figures), *numbers, row["name"]]

@@ -135,16 +135,20 @@ class AgentRegistry:
         return self._agents.values()
 
     def labelled(self, process: Process) -> Process:
-        """The process with the rank and the job that its agent names. Safe to call from any thread."""
+        """The process with the rank and the job that its agent names, and whether it still imports PyTorch.
+
+        Safe to call from any thread.
+        """
         agent = self._agents.get(process.id)
         if agent is None:
             return process
         hello = agent.hello
         rank = process.rank if hello.rank is None else hello.rank
         job = hello.job or process.job or hello.pod
-        if (rank, job) == (process.rank, process.job):
+        importing = process.framework == "torch" and "torch" not in hello.framework
+        if (rank, job, importing) == (process.rank, process.job, process.importing):
             return process
-        return replace(process, rank=rank, job=job)
+        return replace(process, rank=rank, job=job, importing=importing)
 
     def accept(self, connection: socket.socket, peer: Peer) -> None:
         """A new connection; it is the registry's from here on. A thread asks for its identity: that may wait."""

@@ -43,6 +43,7 @@ _RATE_WORTH_SAYING: Final = 0.9  # of what was to be
 _ERRORS_WORTH_SAYING: Final = 0.01
 _JUDGED_SECONDS: Final = 0.5  # of samples, before --max-overhead is held against what they cost
 _SPENT_MIN: Final = 0.25  # seconds of CPU time that one takes before it is ended for that: a sample of 1,000 threads
+_SAMPLES_MIN: Final = 2.0  # that a window has room for: in a shorter one none need fall
 _TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
 
 
@@ -442,6 +443,11 @@ class PySpyRecorder:
             return Reason.TARGET_ENDED, f"{self._name} ended before its first sample."
         if status > 0:
             return tool.explain(self._said)
+        if self._seconds() * self._sampling.hz < _SAMPLES_MIN:
+            return Reason.SOURCE_FAILED, (
+                f"The window of {self._seconds() * 1000:.0f} ms was over before the first of "
+                f"{self._sampling.hz:g} samples a second: ask for a longer --duration."
+            )
         return Reason.SOURCE_FAILED, (
             f"No stack of {self._name} could be read in {self._seconds():.1f} s: it runs no Python code now, "
             "or its interpreter is shutting down."

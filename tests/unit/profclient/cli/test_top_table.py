@@ -130,3 +130,22 @@ def test_rows_of_a_capture_say_how_many_ranks_have_them(printed: Any, capsys: py
     assert lines[0][-3:] == ["2", "3", "a"]
     print_rows([row("a", ranks=1, traces=1, rank=3, host="n", trace="t")], origins=("RANK", "HOST"))
     assert capsys.readouterr().out.split("\n")[1].split()[-3:] == ["a", "3", "n"]
+
+
+ESTIMATES = ("on_cpu", "run_queue", "gil", "lock", "off_cpu")
+
+
+def estimates(*ns: int | None) -> dict[str, Any]:
+    return {f"self_{what}_estimate_ns": each for what, each in zip(ESTIMATES, ns, strict=True)}
+
+
+def test_columns_of_waits_that_there_are(printed: Any) -> None:
+    rows = [row("a", **estimates(600, 0, 400, 0, 0)), row("b", **estimates(*[None] * 5))]
+    heading, first, second = printed(*rows)
+    assert heading[:7] == ["SELF", "WALL", "~ON", "CPU", "~GIL", "WALL", "TOTAL"]
+    assert (first[2:6], second[2:4]) == (["600", "ns", "400", "ns"], ["-", "-"])
+
+
+@pytest.mark.parametrize("all_of_it", [estimates(1000, 0, 0, 0, 0), {}], ids=["runs", "older"])
+def test_time_on_the_cpu_alone_has_no_column(all_of_it: dict[str, Any], printed: Any) -> None:
+    assert "~ON" not in printed(row("a", **all_of_it))[0]

@@ -28,6 +28,7 @@ from profd.answers.detectors import (
 )
 from profd.answers.finding import Finding, Silence, Verdict
 from profd.events import Kind, Tracks
+from profd.model.capture import Phase
 from profd.model.run_times import RunTimes, ThreadTimes
 
 from tests.support.resident import MB, SECOND, looked
@@ -43,8 +44,8 @@ MEASURED = 5  # steps of the traces below, whose first one is left out
 
 @pytest.fixture
 def look(tmp_path: Path) -> Callable[..., Verdict]:
-    def ask(detector: Any, events: list[Event]) -> Verdict:
-        verdict: Verdict = detector.look(facts(events, tmp_path / str(len(list(tmp_path.iterdir())))))
+    def ask(detector: Any, events: list[Event], **meta: Any) -> Verdict:
+        verdict: Verdict = detector.look(facts(events, tmp_path / str(len(list(tmp_path.iterdir()))), **meta))
         return verdict
 
     return ask
@@ -251,6 +252,28 @@ def test_functions_that_jax_compiles_again(look: Look) -> None:
 @pytest.mark.parametrize("events", [compiled(49), compiled(200, calls=1)], ids=["short", "once"])
 def test_functions_that_jax_compiles_as_it_should(events: list[Event], look: Look) -> None:
     assert silent(look(jit_compilation, events))
+
+
+def parts_of_compilations(lasts: float) -> tuple[list[Event], dict[str, Any]]:
+    """Two windows of 250 us with a gap between, each with a part of a compilation that is longer than it."""
+    events = [call("window", 0, 1000, Kind.USER_ANNOTATION)]
+    for at in (0, 750):
+        passes = call("HLO passes through layout assignment (jit_update)", at, lasts / 2)
+        events += [passes, call("TaskDispatcher::dispatch", at + lasts / 2, lasts / 2, thread=BACKWARD)]
+    return events, {"waterfall": [Phase("window", 500 * US), Phase("gaps", 500 * US)]}
+
+
+def test_compilations_that_are_longer_than_a_window_of_jax(look: Look) -> None:
+    events, meta = parts_of_compilations(100)
+    finding = found(look(jit_compilation, events, **meta))
+    assert "JAX compiles in the window: 40 % of what was recorded, most of it for update:" in finding.sentence
+    assert (finding.numbers["compilations"], finding.bound_ns) == (0, 400 * US)
+    assert silent(look(jit_compilation, parts_of_compilations(24)[0], **meta))
+
+
+def test_parts_within_the_one_compilation_of_a_window(look: Look) -> None:
+    inner = call("CpuCompiler::RunBackend", 10, 180)
+    assert silent(look(jit_compilation, [*compiled(200, calls=1), inner]))
 
 
 def test_collections_that_the_program_asks_for(look: Look) -> None:

@@ -182,6 +182,17 @@ def test_run_times_come_along_within_bounds(packed: bytes, tmp_path: Path) -> No
     assert times.threads == [ThreadTimes(7, "a\N{REPLACEMENT CHARACTER}[2J", 5, 0, most)] * THREADS_KEPT
 
 
+@pytest.mark.parametrize(
+    ("claimed", "kept"), [("rg", "rg"), ("r", "--"), ("r\u0661", "--")], ids=["whole", "short", "odd"]
+)
+def test_looks_at_threads_come_along_in_order(claimed: str, kept: str, packed: bytes, tmp_path: Path) -> None:
+    thread = {"id": 7, "name": "a", "lasted_ns": 5, "ran_ns": 3, "queued_ns": 0, "states": claimed}
+    run_times = {"lasted_ns": 5, "looked_ns": [9, -1], "threads": [thread]}
+    import_bundle(changed_meta(packed, run_times=run_times), tmp_path / "back")
+    times = believed(read_members(tmp_path / "back"), TraceMeta(source="import")).run_times
+    assert (times.looked_ns, times.threads[0].states) == ([0, 9], kept)
+
+
 def test_memory_comes_along_within_bounds(packed: bytes, tmp_path: Path) -> None:
     claimed = {"looks": [{"at_ns": 9 - n, "total_bytes": 1 << 70, "own_bytes": -3} for n in range(999)]}
     import_bundle(changed_meta(packed, resident=claimed), tmp_path / "back")

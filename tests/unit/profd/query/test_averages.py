@@ -11,6 +11,7 @@ from profd.events import Kind
 from profd.query import averages as module
 from profd.query import open_trace, whole
 from profd.query.averages import SORT_KEYS, Grouping, averages, sort_averages
+from profd.query.estimates import FIELDS
 
 from tests.support.tables import Event, store, table_of
 
@@ -141,6 +142,8 @@ def test_rows_as_json() -> None:
         "device_memory_usage": None,
         "self_device_memory_usage": None,
         "node_id": None,
+        **dict.fromkeys(FIELDS),
+        "looks": None,
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
+from profd.model.run_times import IN_GIL, IN_LOCK, UNSEEN
 from profd.targets import guarded, procfs
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
@@ -44,7 +46,7 @@ def process() -> Iterator[Process]:
 
 
 def test_two_threads_that_compute_wait_for_the_gil_in_turns_and_a_third_for_a_lock(process: Process) -> None:
-    waits, main = Waits(process), process.id.pid
+    waits, main, began = Waits(process), process.id.pid, time.time_ns()
     burner, waiter = sorted(map(int, set(os.listdir(f"/proc/{main}/task")) - {str(main)}))
 
     def seen() -> bool:
@@ -55,6 +57,19 @@ def test_two_threads_that_compute_wait_for_the_gil_in_turns_and_a_third_for_a_lo
     assert waits.knows_gil
     assert (waits.in_gil[waiter], waits.in_lock[waiter]) == (0, waits.looked[waiter])
     assert waits.in_gil[main] <= waits.looked[main]
+    told = waits.states(main)
+    assert (told.count(IN_GIL), len(told) - told.count(UNSEEN)) == (waits.in_gil[main], waits.looked[main])
+    assert set(waits.states(waiter)) <= {IN_LOCK, UNSEEN}
+    assert began <= waits.moments[0] <= waits.moments[-1] <= time.time_ns()
+    assert waits.moments == sorted(set(waits.moments))
+
+
+def test_of_many_looks_every_second_moment_is_kept(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.targets.waits.MOMENTS_KEPT", 4)
+    waits = Waits(process)
+    until(lambda: waits.look() and waits.looked[process.id.pid] >= 9, "it was looked at more often than is kept")
+    assert 2 <= len(waits.moments) <= 4
+    assert len(waits.states(process.id.pid)) == len(waits.moments)
 
 
 def test_the_busiest_threads_are_looked_at(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from profd.attached.agents.agent import Agent, ArmOrder, NotArmed, NotRecalled
 from profd.attached.agents.protocol import Kind, encode
 from profd.attached.agents.registry import ATTACHED, AgentRegistry
 from profd.attached.agents.server import AgentServer
+from profd.capture.planner import Sighting
 from profd.fairness.shares import Share
 from profd.kernel.peer import Peer
 from profd.limits import (
@@ -32,6 +33,7 @@ from profd.limits import (
     AGENT_PACKETS_PER_SECOND_MAX,
     RECALL_NUMBERS_BYTES_MAX,
 )
+from profd.rpc.translate import sighting_message
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
@@ -95,6 +97,20 @@ async def test_who_it_is_is_the_kernels_word(served: Served) -> None:
     process = ProcessTable(labelled=served.registry.labelled).get(os.getpid())
     assert process is not None
     assert (process.rank, process.job) == (3, "j1")
+    fake.close()
+    await eventually(lambda: served.registry.get(ME) is None)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"), [("", "torch (importing)"), ("torch 2.13.0", "torch")], ids=["begun", "over"]
+)
+async def test_a_framework_whose_import_is_not_over(told: str, shown: str, served: Served) -> None:
+    """Its libraries are mapped from the begin of the import on; the agent tells the framework at the end."""
+    fake, _ = await served.attached(framework=told)
+    process = ProcessTable().get(os.getpid())
+    assert process is not None
+    named = served.registry.labelled(replace(process, framework="torch"))
+    assert sighting_message(Sighting(named, [])).framework == shown
     fake.close()
     await eventually(lambda: served.registry.get(ME) is None)
 
