@@ -52,6 +52,20 @@ def run(suite: Path, processes: str = "-n0") -> tuple[int, str]:
 
 
 @pytest.mark.slow
+def test_byte_code_is_kept_where_an_image_turns_it_off(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    code = suite / run_tests.CODE[0] / "one.py"
+    code.parent.mkdir(parents=True)
+    code.touch()
+    (suite / "tests" / "test_toy.py").write_text(
+        "import sys\n\ndef test_it():\n    assert not sys.dont_write_bytecode\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["run_tests", "-n0"])
+    assert run_tests.main(suite) == 0
+    assert list(code.parent.glob("__pycache__/one.*.pyc"))
+
+
+@pytest.mark.slow
 def test_one_of_a_group_is_run_again_by_its_own_name(suite: Path) -> None:
     grouped = FLAKY.replace("def test_flaky", '@pytest.mark.xdist_group("toy")\ndef test_flaky')
     (suite / "tests" / "test_toy.py").write_text(f"import pytest\n{grouped}")
