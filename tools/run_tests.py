@@ -23,11 +23,22 @@ LAST_FAILED: Final = Path(".pytest_cache", "v", "cache", "lastfailed")
 QUARANTINE: Final = Path("tests", "quarantine.toml")
 CODE: Final = ("client/profclient", "daemon/profd", "protos/profproto")
 TESTS_FAILED: Final = 1  # pytest's exit code for failing tests, as against a broken run
+MACHINE: Final = (Path("/etc/profd"), Path("/run/profd"))  # what daemons of everybody read, whichever run left it
 STRICT: Final = "PROFD_FLAKES_FAIL"
 
 
 def main(root: Path = ROOT) -> int:
-    """The exit code of the whole run."""
+    """The exit code of the whole run. It fails where it leaves a folder of the machine that was not there before."""
+    absent = [folder for folder in MACHINE if not folder.exists()]  # where one is, a daemon of the machine may write
+    code = run_all(root)
+    left = [str(folder) for folder in absent if folder.exists()]
+    if left:
+        print(f"\nLEFT ON THE MACHINE, where the next run's daemons find it: {', '.join(left)}")
+    return code or (TESTS_FAILED if left else 0)
+
+
+def run_all(root: Path) -> int:
+    """Every test, then the failed ones; the exit code."""
     quarantined = names(root / QUARANTINE)
     if quarantined and (code := pytest(root, "--collect-only", "-qq", "--no-header", *quarantined, quiet=True)):
         print(f"{QUARANTINE} names tests that do not exist, or are broken: take them out.")
