@@ -21,17 +21,30 @@ SLOWEST: Final = ("--durations=40", "--durations-min=5")  # where the minutes go
 ROOT: Final = Path(__file__).resolve().parent.parent
 LAST_FAILED: Final = Path(".pytest_cache", "v", "cache", "lastfailed")
 QUARANTINE: Final = Path("tests", "quarantine.toml")
+CODE: Final = ("client/profclient", "daemon/profd", "protos/profproto")
 TESTS_FAILED: Final = 1  # pytest's exit code for failing tests, as against a broken run
+MACHINE: Final = (Path("/etc/profd"), Path("/run/profd"))  # what daemons of everybody read, whichever run left it
 STRICT: Final = "PROFD_FLAKES_FAIL"
 
 
 def main(root: Path = ROOT) -> int:
-    """The exit code of the whole run."""
+    """The exit code of the whole run. It fails where it leaves a folder of the machine that was not there before."""
+    absent = [folder for folder in MACHINE if not folder.exists()]  # where one is, a daemon of the machine may write
+    code = run_all(root)
+    left = [str(folder) for folder in absent if folder.exists()]
+    if left:
+        print(f"\nLEFT ON THE MACHINE, where the next run's daemons find it: {', '.join(left)}")
+    return code or (TESTS_FAILED if left else 0)
+
+
+def run_all(root: Path) -> int:
+    """Every test, then the failed ones; the exit code."""
     quarantined = names(root / QUARANTINE)
     if quarantined and (code := pytest(root, "--collect-only", "-qq", "--no-header", *quarantined, quiet=True)):
         print(f"{QUARANTINE} names tests that do not exist, or are broken: take them out.")
         return code
     (root / LAST_FAILED).unlink(missing_ok=True)
+    compile_once(root)
     code = pytest(root, "-n", WORKERS, "--dist", "loadgroup", *SLOWEST, *sys.argv[1:])
     failed = without_groups(root)
     if code != TESTS_FAILED or not failed:
@@ -72,11 +85,26 @@ def failures(root: Path) -> set[str]:
     return set(json.loads(file.read_text())) if file.exists() else set()
 
 
+def compile_once(root: Path) -> None:
+    """Write the byte code of our packages, which each of a run's daemons and commands would compile for itself.
+
+    Confined workers may write nothing, and without this compile whatever no other process has imported.
+    """
+    folders = [folder for folder in CODE if (root / folder).is_dir()]
+    if folders:
+        subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], cwd=root, check=True)
+
+
+def environment() -> dict[str, str]:
+    """Ours, with byte code: images of containers often turn it off, and then each process compiles what it imports."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def pytest(root: Path, *arguments: str, quiet: bool = False) -> int:
     """Run pytest with our interpreter; its exit code."""
     out = subprocess.DEVNULL if quiet else None
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *arguments], cwd=root, stdout=out, check=False
+        [sys.executable, "-m", "pytest", "-q", *arguments], cwd=root, env=environment(), stdout=out, check=False
     ).returncode
 
 

@@ -121,6 +121,7 @@ class Alone:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+        _transport(self._process).close()  # a pipe that is full, and not read any more, never comes to its end
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
 
@@ -137,6 +138,11 @@ class Alone:
     def _remark(self, line: str) -> None:
         self.remarks.append(line[:_REMARK_CHARACTERS])
         self._heard(line[:_REMARK_CHARACTERS])
+
+
+def _transport(process: Process) -> asyncio.SubprocessTransport:
+    found: asyncio.SubprocessTransport = vars(process)["_transport"]
+    return found
 
 
 def _there(pipe: T | None) -> T:

@@ -1,8 +1,13 @@
-"""`profctl steps|sql|diff`, with a daemon (its confined worker) and on a store alone."""
+"""`profctl steps|sql|diff`, with a daemon (its confined worker) and on a store alone.
+
+Each question is asked of a store alone once, where each command starts a worker of its own; the rest of it is long.
+"""
 
 import json
 
 import pytest
+
+from tests.support.long import long
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
@@ -27,7 +32,10 @@ def training(multiply_us):
     return {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "traceEvents": events}
 
 
-@pytest.fixture(scope="module", params=["daemon", "store"])
+on_both = pytest.mark.parametrize("profctl", ["daemon", "store"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=["daemon", pytest.param("store", marks=long)])
 def profctl(request, tmp_path_factory):
     """profctl with a daemon behind it, and with a directory alone."""
     host = request.getfixturevalue("host")
@@ -68,6 +76,7 @@ def test_stop_without_a_capture_says_so(host):
     assert "nothing to stop" in stopped.err or "you have no captures yet" in stopped.err
 
 
+@on_both
 def test_steps(profctl, traces):
     answer = profctl("steps", traces[0], "--json").json
     assert (answer["n"], answer["from"], answer["message"]) == (4, "ProfilerStep", None)
@@ -129,6 +138,7 @@ def test_explain(profctl, tmp_path):
     assert "there is no finding 'everything'; there are: data-loading," in refused.err
 
 
+@on_both
 def test_critical(profctl, tmp_path):
     """A loader takes 400 of 1000 us, on a host without devices."""
     document = training(200)
@@ -150,6 +160,7 @@ def test_critical(profctl, tmp_path):
     assert "Steps: none found" in few.err
 
 
+@on_both
 def test_explain_has_too_little_to_look_at(profctl, tmp_path):
     path = tmp_path / "empty.json"
     path.write_text(json.dumps({"traceEvents": [event("aten::mm", 0, 5)]}))
@@ -216,11 +227,17 @@ def test_the_merged_tree(profctl, traces):
         assert profctl("tree", traces[0], *options).code == 2
 
 
+@on_both
+def test_trees_and_parts_are_had_of_both(profctl, traces):
+    assert profctl("flame", traces[0], "--json").json == profctl("tree", traces[0], "--merged", "--json").json
+    refused = profctl("top", traces[0], "--step", "9999")
+    assert (refused.code, "no step 9999; its steps are 0..3" in refused.err) == (2, True)
+
+
 def test_a_flame_graph(profctl, traces, tmp_path):
     shown = profctl("flame", traces[0])
     assert ": 4.00 ms. " in shown.out.splitlines()[0]
     assert shown.out.splitlines()[1].startswith("▏ProfilerStep* 100%")
-    assert profctl("flame", traces[0], "--json").json == profctl("tree", traces[0], "--merged", "--json").json
     drawn = tmp_path / "flame.svg"
     said = profctl("flame", traces[0], "--by", "device", "--step", "1", "-o", str(drawn))
     assert f"{drawn}: " in said.err
@@ -231,6 +248,7 @@ def test_a_flame_graph(profctl, traces, tmp_path):
     assert (refused.code, "name the file with .svg" in refused.err) == (2, True)
 
 
+@on_both
 def test_gpu(profctl, traces):
     answer = profctl("gpu", traces[0], "--json").json
     [device] = answer["devices"]
@@ -244,6 +262,7 @@ def test_gpu(profctl, traces):
     assert profctl("gpu", "nonsense", "--json").code == 3
 
 
+@on_both
 def test_sql(profctl, traces):
     question = "select name, count(*) n, sum(duration_ns)::bigint ns from events where kind = 'kernel' group by name"
     answer = profctl("sql", traces[0], question, "--json").json
@@ -256,6 +275,7 @@ def test_sql(profctl, traces):
     assert (cut.out.split(), "--limit" in cut.err) == (["row", "0", "1", "2"], True)
 
 
+@on_both
 @pytest.mark.parametrize(
     ("question", "code"),
     [
@@ -273,6 +293,7 @@ def test_sql_reaches_the_trace_only(profctl, traces, question, code):
     assert set(json.loads(done.err)) == {"error", "kind"}
 
 
+@on_both
 def test_diff(profctl, traces):
     answer = profctl("diff", *traces, "--json").json
     assert (answer["by"], answer["per"], answer["steps"], answer["message"]) == ("name", "step", [4, 4], None)

@@ -52,6 +52,31 @@ def run(suite: Path, processes: str = "-n0") -> tuple[int, str]:
 
 
 @pytest.mark.slow
+def test_byte_code_is_kept_where_an_image_turns_it_off(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    code = suite / run_tests.CODE[0] / "one.py"
+    code.parent.mkdir(parents=True)
+    code.touch()
+    (suite / "tests" / "test_toy.py").write_text(
+        "import sys\n\ndef test_it():\n    assert not sys.dont_write_bytecode\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["run_tests", "-n0"])
+    assert run_tests.main(suite) == 0
+    assert list(code.parent.glob("__pycache__/one.*.pyc"))
+
+
+@pytest.mark.slow
+def test_what_is_left_on_the_machine_fails_the_run(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    etc = suite / "etc"
+    monkeypatch.setattr(run_tests, "MACHINE", (etc,))
+    monkeypatch.setattr(sys, "argv", ["run_tests", "-n0"])
+    test = f"from pathlib import Path\n\ndef test_it():\n    Path({str(etc)!r}).mkdir(exist_ok=True)\n"
+    (suite / "tests" / "test_toy.py").write_text(test)
+    assert run_tests.main(suite) == run_tests.TESTS_FAILED
+    assert run_tests.main(suite) == 0  # it was there before
+
+
+@pytest.mark.slow
 def test_one_of_a_group_is_run_again_by_its_own_name(suite: Path) -> None:
     grouped = FLAKY.replace("def test_flaky", '@pytest.mark.xdist_group("toy")\ndef test_flaky')
     (suite / "tests" / "test_toy.py").write_text(f"import pytest\n{grouped}")

@@ -109,6 +109,14 @@ async def test_nothing_of_it_is_left(tmp_path):
     assert not Path(f"/proc/{pid}").exists()
 
 
+async def test_no_pipe_of_it_is_left_where_it_had_more_to_say():
+    one = await Alone.started(program("import os\nwhile True: os.write(1, b'x' * 65536)"))
+    await eventually(lambda: vars(one._output)["_paused"])
+    one.give_up()
+    await one.leave()
+    assert carrier._transport(one._process).is_closing()
+
+
 async def test_carriers_are_no_targets_and_hear_no_ctrl_c(tmp_path):
     code = SAYS_HELLO.replace(
         "b'{\"version\": 1}'",
