@@ -16,7 +16,7 @@ from profd.query import rules, view
 from profd.query.averages import Grouping, averages, averages_of_trace, columns_for
 from profd.query.captured import Captured
 from profd.query.top import top_of_capture
-from profd.segments.meta import META_FILE, encode_struct, read_meta
+from profd.segments.meta import META_FILE, encode_json, read_meta
 from profd.segments.reader import TraceReader
 
 from bench.peers import duckdb_averages
@@ -57,7 +57,7 @@ def _named_anew(trace: Path, rank: int) -> Path:
             os.link(file, folder / file.name)
     meta = read_meta(trace)
     meta.rank, meta.trace = rank, folder.name
-    (folder / META_FILE).write_bytes(encode_struct(meta))
+    (folder / META_FILE).write_bytes(encode_json(meta))
     return folder
 
 
