@@ -60,16 +60,16 @@ def _xspace(events: int) -> bytes:
     thread = host.lines.add(id=1, name="python")
     host.event_metadata[1].id, host.event_metadata[1].name = 1, "train"
     for number in range(events // 2):
-        at, op = number * 10_000_000, 10 + number // 4 % len(ops)
+        at, kernel = number * 10_000_000, 10 + number // 4 % len(ops)
         if number % _STEP_CALLS == 0:
             step = thread.events.add(metadata_id=1, offset_ps=at, duration_ps=_STEP_CALLS * 10_000_000 - 1_000)
             step.stats.add(metadata_id=5, int64_value=1)
             step.stats.add(metadata_id=6, int64_value=number // _STEP_CALLS)
-        call = thread.events.add(metadata_id=op, offset_ps=at, duration_ps=4_000_000)
+        call = thread.events.add(metadata_id=kernel, offset_ps=at, duration_ps=4_000_000)
         call.stats.add(metadata_id=1, int64_value=number + 1)
         call.stats.add(metadata_id=4, int64_value=0)
-        work = streams[number & 1].events.add(metadata_id=op, offset_ps=at + 5_000_000, duration_ps=8_000_000)
+        work = streams[number & 1].events.add(metadata_id=kernel, offset_ps=at + 5_000_000, duration_ps=8_000_000)
         work.stats.add(metadata_id=1, int64_value=number + 1)
         work.stats.add(metadata_id=2, str_value="regs:32 grid:1,1,1 block:128,1,1")
-        work.stats.add(metadata_id=3, ref_value=op)
+        work.stats.add(metadata_id=3, ref_value=kernel)
     return bytes(space.SerializeToString())

@@ -60,18 +60,18 @@ def _calls(channels: dict[str, grpc.Channel]) -> None:
     for _ in range(_CALLS):
         for name, channel in channels.items():
             begin = time.perf_counter_ns()
-            channel.unary_unary("/bench.Door/Now")(b"")
+            channel.unary_unary("/bench.Door/Now", None, None)(b"")
             took[name].append((time.perf_counter_ns() - begin) / 1e3)
     for name, times in took.items():
         print(f"call, {name}: {statistics.median(times):.0f} us (median), {min(times):.0f} us (least)")
 
 
 def _down(channel: grpc.Channel) -> int:
-    return sum(len(piece) for piece in channel.unary_stream("/bench.Door/Down")(str(_CHUNKS).encode()))
+    return sum(len(piece) for piece in channel.unary_stream("/bench.Door/Down", None, None)(str(_CHUNKS).encode()))
 
 
 def _up(channel: grpc.Channel) -> int:
-    return int(channel.stream_unary("/bench.Door/Up")(iter([_CHUNK] * _CHUNKS)))
+    return int(channel.stream_unary("/bench.Door/Up", None, None)(iter([_CHUNK] * _CHUNKS)))
 
 
 def _streams(kind: str, stream: Callable[[grpc.Channel], int], channels: dict[str, grpc.Channel], pid: int) -> None:

@@ -20,7 +20,7 @@ import gzip
 import json
 import random
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -264,7 +264,8 @@ def main() -> None:
     if args.steps:
         _add_steps(trace, args.steps)
     if args.truth:
-        np.savez(args.truth, names=np.array(NAMES), **trace)
+        arrays: dict[str, Any] = {"names": np.array(NAMES), **trace}
+        np.savez(args.truth, **arrays)
     opener = gzip.open(args.out, "wt", compresslevel=6) if args.gz else open(args.out, "w", buffering=1 << 20)
     with opener as out:
         write(trace, out, args.stacks, args.copies)

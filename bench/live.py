@@ -93,9 +93,9 @@ def profd() -> Iterator[Live]:
             "PROFD_ADDRESS": f"unix:{socket}",
             "PROFD_KINETO_SOCKET_DIR": str(folder / "k"),
         }
-        command = [BIN / "profd", "--user", "--state-dir", folder / "s", "--socket", socket, "--metrics", "off"]
+        flags = ["--user", "--state-dir", str(folder / "s"), "--socket", str(socket), "--metrics", "off"]
         with (folder / "profd.log").open("wb") as log:
-            daemon = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            daemon = subprocess.Popen([BIN / "profd", *flags], env=environment, stdout=log, stderr=log)
         live = Live(folder, environment, daemon)
         try:
             wait_until("profd listens", socket.exists)

@@ -19,7 +19,7 @@ def directory() -> Path | None:
     if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
         return None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = [BIN / "profctl", "torch", "build", "--into", folder]
+    command: list[str | Path] = [BIN / "profctl", "torch", "build", "--into", folder]
     done = subprocess.run(command, env={**os.environ, "PROFD_TORCH_DIR": str(folder)}, check=False)
     if done.returncode:
         return None

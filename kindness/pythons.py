@@ -64,7 +64,7 @@ def environment(version: str, name: str, packages: tuple[str, ...], base: Path |
     if not (folder / "installed").exists():
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([base, "-m", "venv", folder], check=True)
-        command = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install", *packages]
+        command: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", "-q", "install", *packages]
         # pip would read the tree that it is run in.
         if packages:
             subprocess.run(command, check=True, cwd=folder)

@@ -204,7 +204,7 @@ def killed_clients(storm: Storm, chance: random.Random) -> None:
         if not there:
             continue
         command = [
-            jobs.BIN / "profctl",
+            str(jobs.BIN / "profctl"),
             "start",
             "--pid",
             str(chance.choice(there)),

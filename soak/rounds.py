@@ -67,8 +67,8 @@ def run(ledger: Ledger, kills: int, seed: int) -> bool:
 
 
 def _lanes(one: Rig) -> list[Callable[[], None]]:
-    lanes = (*(Counting(one, uid) for uid in _UIDS), Sampling(one, _SAMPLED_UID), Pushing(one), Importing(one))
-    return [lane.run for lane in lanes]
+    counting = [Counting(one, uid).run for uid in _UIDS]
+    return [*counting, Sampling(one, _SAMPLED_UID).run, Pushing(one).run, Importing(one).run]
 
 
 def _round(one: Rig, lanes: list[Callable[[], None]], quota: int, sockets: frozenset[str]) -> None:

@@ -10,8 +10,9 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,8 +79,8 @@ def run(ledger: Ledger, captures: int, questions: int, seed: int) -> bool:
     with rig(directory, ledger, random.Random(seed), _STORE) as one:
         one.watcher.close()  # what it asks would be most of the questions
         steady = Steady(one, captures, questions)
-        parts = [lambda uid=uid: _capturing(steady, uid) for uid in _UIDS]
-        parts += [lambda number=number: _asking(steady, random.Random(f"{seed}-{number}")) for number in range(_ASKERS)]
+        parts = [partial(_capturing, steady, uid) for uid in _UIDS]
+        parts += [partial(_asking, steady, random.Random(f"{seed}-{number}")) for number in range(_ASKERS)]
         _together(steady, parts)
         one.end_jobs()
     seconds = time.monotonic() - begin
@@ -92,7 +93,7 @@ def run(ledger: Ledger, captures: int, questions: int, seed: int) -> bool:
     return _told(ledger, steady, seconds)
 
 
-def _together(steady: Steady, parts: list[Callable[[], None]]) -> None:
+def _together(steady: Steady, parts: Sequence[Callable[[], object]]) -> None:
     threads = [threading.Thread(target=_guarded, args=(steady.rig, part)) for part in parts]
     for thread in threads:
         thread.start()

@@ -38,7 +38,7 @@ class EmptyCall:
             self._call, self._disconnect = bare, bare.close
         else:
             channel = grpc.insecure_channel(f"unix:{socket}", options=[("grpc.default_authority", "localhost")])
-            self._call, self._disconnect = channel.unary_unary(_METHOD), channel.close
+            self._call, self._disconnect = channel.unary_unary(_METHOD, None, None), channel.close
 
     def way_ms(self) -> float:
         """From the call to the first line of its handler, ms; both on CLOCK_REALTIME."""

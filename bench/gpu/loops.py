@@ -54,7 +54,7 @@ def _training(layers: int, width: int, batch: int, length: int) -> Step:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.NAME, dtype=torch.bfloat16):
             loss = torch.nn.functional.mse_loss(model(data), target)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+        loss.backward()
         optimizer.step()
 
     return device.launching(step)

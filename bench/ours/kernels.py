@@ -107,7 +107,7 @@ def _mixed_table(place: Array, turn: Array) -> EventTable:
     forward, backward = place < ENGINE, place == BACKWARD
     sequence[forward] = turn[forward] * 3 + place[forward]
     sequence[backward], fwd_thread[backward] = np.maximum(turn[backward] - BEHIND, 0) * 3, 1
-    columns = {
+    columns: dict[str, Array] = {
         "name": place.astype(np.int32),
         "kind": np.array(KINDS, dtype=np.uint8)[place],
         "start": start,

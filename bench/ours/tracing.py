@@ -195,9 +195,9 @@ def pure_pickle() -> None:
     """Pickle in Python: long functions, few calls each."""
     document = [{"name": f"row {number}", "values": [number, number / 7]} for number in range(1500)]
     stream = io.BytesIO()
-    pickle._Pickler(stream).dump(document)  # type: ignore[attr-defined]
+    pickle._Pickler(stream).dump(document)
     stream.seek(0)
-    assert pickle._Unpickler(stream).load() == document  # type: ignore[attr-defined]
+    assert pickle._Unpickler(stream).load() == document
 
 
 PROGRAMS = {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from profd.decode.chunk_file import HEADER, Header
+from profd.decode.chunk_header import HEADER, Header
 from profd.questions.jobs import JOBS, find
 
 ARENA_BYTES = 512 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ class Daemon:
 
     def stream(
         self, method: Callable[..., Any], request: Any, timeout: float | None = LONG_TIMEOUT_SECONDS
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """A call with a streamed answer (or request). Raises ClientError while it is read."""
         with our_errors():
             begun = isinstance(request, Iterator)  # what was sent of that is gone: the caller asks again

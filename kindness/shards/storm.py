@@ -7,8 +7,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from kindness import observer, pythons
 from kindness.catalog import PROGRAMS, Program
@@ -48,7 +48,7 @@ def storm(
     with daemons() as found:
         built = observer.directory() if any(program.torch for program in programs) else None
         rig = Storm(found, ledger, built, shard)
-        sides = [
+        sides: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             *((slot, (rig, programs, random.Random(chance.random()), seconds)) for _ in range(_SLOTS)),
             *((asker, (rig, random.Random(chance.random()))) for _ in range(_ASKERS)),
             (killed_clients, (rig, random.Random(chance.random()))),

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hta.trace_analysis import TraceAnalysis  # type: ignore[import-not-found]  # in an environment of its own
+from hta.trace_analysis import TraceAnalysis  # in an environment of its own
 
 NAMES = ("cuda_diff_control", "cuda_diff_test", "ddp_rank0", "ddp_rank1")
 
