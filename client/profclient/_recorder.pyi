@@ -64,8 +64,14 @@ def note_step() -> bool:
 def pause_steps() -> None:
     """Optimizers are watched no longer: the next note_step() begins a step and ends none."""
 
+def number_steps() -> None:
+    """Optimizers that are watched number the program's steps, until it calls step() or pause_steps()."""
+
+def step_awaited() -> bool:
+    """A capture of this process waits for one of its steps (PROFD_CAPTURE)."""
+
 def steps_begun() -> int:
-    """How often the program has called step()."""
+    """Steps that have a number: how often the program has called step(), or its optimizers' count."""
 
 def await_steps(whole: int, least_ns: int = 0, /) -> None:
     """End the recording that runs after so many whole steps from now on; 0: do not."""

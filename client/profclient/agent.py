@@ -264,11 +264,12 @@ def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None
     if _ending:
         return _off("the interpreter is ending")
     prepare()
+    first = not _registered
     _register()
     _mark()
     _told = _description()
     _recorder.agent_start(sockets(address), _lines(_told), ",".join(_PROVIDERS), _call, quiet=quiet, **tuning)
-    if os.environ.get("PROFD_CAPTURE"):
+    if first and os.environ.get("PROFD_CAPTURE"):
         _ask_as_told()
     return None
 
@@ -276,8 +277,25 @@ def _attach(address: str | None, quiet: bool, tuning: Mapping[str, int]) -> None
 def _ask_as_told() -> None:
     from profclient.requests import ask_as_told
 
-    if why := ask_as_told():
-        sys.stderr.write(f"profclient: {why}\n")
+    _say(ask_as_told() or _number_steps())
+
+
+def _say(sentence: str) -> None:
+    """A line about what nobody could be told otherwise; empty: none."""
+    try:
+        if sentence:
+            sys.stderr.write(f"profclient: {sentence}\n")
+    except Exception:  # noqa: S110 - the program has closed it, or put something else there
+        pass
+
+
+def _number_steps() -> str:
+    """Where a capture waits for a step, optimizers number them from torch's import on: empty, or why they cannot."""
+    if "torch" not in sys.modules or _ADAPTER not in sys.modules or not _recorder.step_awaited():
+        return ""
+    from profclient.torch.steps import number
+
+    return number()
 
 
 def _mark() -> None:
@@ -361,6 +379,7 @@ def _register() -> None:
 def _framework_imported() -> None:
     if "torch" in sys.modules:
         _import(_ADAPTER)
+        _say(_number_steps())
     describe()
 
 
@@ -382,9 +401,19 @@ def _at_exit() -> None:
     global _ending
     _ending = True
     _stop_hooks(EXIT_SECONDS)
+    _say_without_steps()
     _recorder.agent_stop("exit")
     _rest(EXIT_SECONDS)
     _off("the interpreter is ending")
+
+
+def _say_without_steps() -> None:
+    """Of a capture that waited for a step, where there were none. Optimizers bring torch._dynamo, launchers do not."""
+    if "torch._dynamo" in sys.modules and _recorder.step_awaited() and not _recorder.steps_begun():
+        _say(
+            "PROFD_CAPTURE: no capture: no step was counted; torch.compile's own are none, so call profclient.step() "
+            "in the loop"
+        )
 
 
 # --- hooks ---

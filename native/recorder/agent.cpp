@@ -133,6 +133,7 @@ bool start(Settings settings, std::string* why) {
 void stop(const char* reason) {
   Agent& one = agent();
   if (!one.running) return;
+  one.requests.wishes->drop_step();
   one.requests.quit_reason = reason;
   one.requests.leave = Leave::Quit;
   // A thread that cannot be woken, or takes too long, is left to itself: it touches nothing that goes away.

@@ -140,7 +140,7 @@ bool Control::obey(const Frame& frame) {
     return frame.type == Type::Welcome && welcome(frame);
   }
   switch (frame.type) {
-    case Type::Arm: return recording_.arm(frame);
+    case Type::Arm: return requests_.wishes->armed(), recording_.arm(frame);
     case Type::Stop: return recording_.stop(frame.epoch), true;
     case Type::Release: return recording_.release(frame.epoch), true;
     case Type::Limit: return recording_.limit(frame), true;
@@ -218,6 +218,7 @@ void Control::tell_recalled() {
 
 void Control::tell_wishes() {
   if (!requests_.wishes->tell(link_, packet_, welcomed_, takes_requests_)) lose(backoff());
+  if (requests_.wishes->step_is_over()) recording_.rest();
 }
 
 void Control::publish(State state, const char* why) {

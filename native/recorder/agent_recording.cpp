@@ -187,7 +187,8 @@ void Recording::look_at_window() {
 void Recording::tell_steps(uint64_t question) const {
   const recorder::Steps steps = steps_since(0);
   packet_.begin(Type::Steps, question);
-  packet_.add("begun", recorder::steps_begun());
+  // Optimizers stop counting when the capture that waits for it is over: nobody else may wait for their numbers.
+  packet_.add("begun", recorder::optimizers_number() ? 0 : recorder::steps_begun());
   packet_.add("running_ns", steps.running_for);
   if (steps.median_ns) packet_.add("step_ns", steps.median_ns);
   link_.send(packet_);
@@ -232,10 +233,10 @@ void Recording::disarm(const char* reason) {
   phase_ = Phase::Stopped;
   reason_ = reason;
   window_end_ = hook_end_ = kNever;
+  const uint64_t step_ns = steps_since(steps_before_).median_ns;
+  after_.begin(epoch_, step_ns ? step_ns : step_ns_before_, settings_.after_ms);  // before anybody knows of the end
   if (link_.connected()) tell_stopped();
   next_status_ = kNever;
-  const uint64_t step_ns = steps_since(steps_before_).median_ns;
-  after_.begin(epoch_, step_ns ? step_ns : step_ns_before_, settings_.after_ms);
   if (hooked_ && !posted) post_stop();
   if (hooked_) return;
   disarmed_ = epoch_;
@@ -383,6 +384,10 @@ void Recording::daemon_back() {
   lost_end_ = kNever;
   if (phase_ == Phase::Stopped) tell_stopped();
   tell_disarmed();
+}
+
+void Recording::rest() {
+  if (phase_ == Phase::Idle && resting_) post(Hook::Rested);  // else it comes with the end of the recording
 }
 
 Milliseconds Recording::keep() {

@@ -33,6 +33,8 @@ class Recording {
 
   void daemon_lost();
   void daemon_back();
+  // Nothing waits for steps any more: hooks that count them may go, once nothing is recorded or compared with it.
+  void rest();
   // What is due. Returns when to be called again.
   Milliseconds keep();
   void forget();  // in a fork child: there is nothing any more

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <poll.h>
 #include <unistd.h>
@@ -69,13 +70,40 @@ void Wishes::consider_step() {
     }
   }
   add(step_.lines, true);
+  step_.number = last_;
   step_.lines.clear();
+}
+
+void Wishes::drop_step() {
+  std::lock_guard lock(mutex_);
+  const uint64_t begun = recorder::steps_begun();
+  if (!step_.lines.empty() && begun)
+    say({0, "", "the program ended in step " + std::to_string(begun - 1) + ", before step " + std::to_string(step_.step)});
+  end_step();
+}
+
+void Wishes::end_step() {
+  step_ = {};
+  step_over_ = true;
+  recorder::forget_watched_step();
+}
+
+void Wishes::armed() {
+  std::lock_guard lock(mutex_);
+  if (step_.number) step_.armed = true;
+  if (step_.until != kNever) end_step();
+}
+
+bool Wishes::step_is_over() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(step_over_, false);
 }
 
 bool Wishes::tell(Link& link, Packet& packet, bool welcomed, bool can) {
   std::lock_guard lock(mutex_);
   consider_step();
   const Milliseconds now = now_ms();
+  if (now >= step_.until) end_step();
   for (std::size_t i = 0; i < waiting_.size();) {
     Wish& wish = waiting_[i];
     if (welcomed && !can) {
@@ -111,6 +139,9 @@ void Wishes::settle(uint64_t number, std::string_view capture, std::string_view 
   if (granted_.size() >= kGrantedMost) granted_.pop_front();
   granted_.push_back({number, std::string(capture), capture.empty() && why.empty() ? "profd does not say why" : std::string(why)});
   if (aloud) say(granted_.back());
+  if (number != step_.number) return;
+  if (capture.empty() || step_.armed) return end_step();
+  step_.until = now_ms() + kAnswer;
 }
 
 void Wishes::say(const Granted& granted) {
@@ -131,7 +162,7 @@ void Wishes::forget_told() {
 
 Milliseconds Wishes::due() {
   std::lock_guard lock(mutex_);
-  Milliseconds first = kNever;
+  Milliseconds first = step_.until;
   for (const Wish& wish : waiting_) first = std::min(first, wish.until);
   return first;
 }

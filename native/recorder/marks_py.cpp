@@ -239,7 +239,8 @@ PyObject* record_backend_event(PyObject*, PyObject* const* args, Py_ssize_t coun
 Handle open_step{};
 
 PyObject* step(PyObject*, PyObject*) {
-  const bool last = note_step(monotonic_ns());
+  const bool cut = number_by_program();
+  const bool last = note_step(monotonic_ns()) || cut;
   end_range(open_step, 0);
   open_step.place.hold = kNotRecorded;
   const Begun begun = begin_step();
@@ -260,6 +261,7 @@ PyObject* step(PyObject*, PyObject*) {
 PyObject* py_note_step(PyObject*, PyObject*) { return PyBool_FromLong(step_noticed()); }
 
 PyObject* py_pause_steps(PyObject*, PyObject*) {
+  number_by_optimizers(false);
   if (!steps_begun()) pause_steps();
   Py_RETURN_NONE;
 }
@@ -271,6 +273,13 @@ PyObject* py_await_steps(PyObject*, PyObject* args) {
   await_steps(count, api.state.live.load(std::memory_order_relaxed), least_ns);
   Py_RETURN_NONE;
 }
+
+PyObject* py_number_steps(PyObject*, PyObject*) {
+  number_by_optimizers(true);
+  Py_RETURN_NONE;
+}
+
+PyObject* py_step_awaited(PyObject*, PyObject*) { return PyBool_FromLong(step_awaited()); }
 
 PyObject* py_steps_begun(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(steps_begun()); }
 
@@ -292,7 +301,12 @@ PyMethodDef mark_methods[] = {
     {"await_steps", py_await_steps, METH_VARARGS,
      "await_steps(whole, least_ns=0, /)\n--\n\nEnd the recording that runs after so many whole steps from now on, and not "
      "before so much time has passed; 0 steps: do not."},
-    {"steps_begun", py_steps_begun, METH_NOARGS, "steps_begun()\n--\n\nHow often the program has called step()."},
+    {"number_steps", py_number_steps, METH_NOARGS,
+     "number_steps()\n--\n\nOptimizers that are watched number the program's steps, until it calls step() or pause_steps()."},
+    {"step_awaited", py_step_awaited, METH_NOARGS,
+     "step_awaited()\n--\n\nA capture of this process waits for one of its steps (PROFD_CAPTURE)."},
+    {"steps_begun", py_steps_begun, METH_NOARGS,
+     "steps_begun()\n--\n\nSteps that have a number: how often the program has called step(), or its optimizers' count."},
     {"record_alloc", method(record_alloc), METH_VARARGS | METH_KEYWORDS,
      "record_alloc(ptr, bytes, device_type=0, device_index=-1, allocated=None, reserved=None)\n--\n\n"
      "Record an allocation, or a free (negative bytes). Device types are torch's: 0 CPU, 1 CUDA."},
@@ -309,8 +323,12 @@ PyMethodDef mark_methods[] = {
 }  // namespace
 
 bool step_noticed() {
-  if (steps_begun()) return false;
-  if (note_step(monotonic_ns())) agent::finish("iterations");
+  const bool number = optimizers_number();
+  if (!number && steps_begun()) return false;
+  const bool last = note_step(monotonic_ns());
+  const Begun begun = number ? end_optimizer_step() : Begun{};
+  if (last || begun.over) agent::finish("iterations");
+  if (begun.watched) agent::step_watched();
   return true;
 }
 

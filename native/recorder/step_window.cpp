@@ -14,6 +14,7 @@ namespace {
 enum Phase : uint32_t { kNone, kWaiting, kOpen };
 
 std::atomic<uint64_t> begun{0};
+std::atomic<bool> by_optimizers{false};
 std::atomic<uint32_t> phase{kNone};
 std::atomic<uint64_t> opens_at{0}, closes_at{0};  // numbers of steps
 std::atomic<uint32_t> sources_then{0};
@@ -22,7 +23,7 @@ std::atomic<uint64_t> opened_step{0}, opened_ns{0}, opened_ended{0};
 
 constexpr uint64_t kNoStep = ~uint64_t{0};
 std::atomic<uint64_t> watched{kNoStep};
-std::atomic<bool> came{false};
+std::atomic<bool> came{false}, waits{false};
 
 uint64_t real_ns() {
   timespec now;
@@ -57,11 +58,32 @@ bool sees() {
 
 Begun begin_step() {
   const uint64_t number = begun.fetch_add(1);
-  const bool awaited = phase.load() != kNone, watches = number >= watched.load(std::memory_order_relaxed);
-  return {number, __builtin_expect(awaited, 0) && obey(number), __builtin_expect(watches, 0) && sees()};
+  const bool obeys = phase.load() != kNone, watches = number >= watched.load(std::memory_order_relaxed);
+  return {number, __builtin_expect(obeys, 0) && obey(number), __builtin_expect(watches, 0) && sees()};
+}
+
+void number_by_optimizers(bool yes) {
+  if (yes && !begun) by_optimizers = true;
+  if (!yes && by_optimizers.exchange(false)) begun = 0;
+}
+
+bool optimizers_number() { return by_optimizers.load(std::memory_order_relaxed); }
+
+Begun end_optimizer_step() {
+  uint64_t none = 0;
+  begun.compare_exchange_strong(none, 1);  // step 0 is the one that ends
+  return begin_step();
+}
+
+bool number_by_program() {
+  if (__builtin_expect(!optimizers_number(), 1)) return false;
+  number_by_optimizers(false);
+  uint32_t open = kOpen;
+  return phase.compare_exchange_strong(open, kNone);
 }
 
 void watch_step(uint64_t number) {
+  waits = true;
   came = false;
   watched = number;
   if (steps_begun() > number) came = watched.exchange(kNoStep) != kNoStep || came;  // it began meanwhile
@@ -69,7 +91,10 @@ void watch_step(uint64_t number) {
 
 bool step_came() { return came.load(); }
 
+bool step_awaited() { return waits.load(); }
+
 void forget_watched_step() {
+  waits = false;
   watched = kNoStep;
   came = false;
 }

@@ -1,5 +1,6 @@
 // Steps that the program numbers itself (profclient.step()), and a recording that waits for one of them. A number is
 // given when its step begins; the first is 0. Nothing here takes a lock: the program's thread obeys, in step().
+// Where the program numbers none, its optimizers can: step n then begins when the n-th of their steps has ended.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,22 @@ struct Begun {
 };
 Begun begin_step();
 
+// Optimizers number the steps, from their first one on; no effect where the program does. False: not any longer.
+void number_by_optimizers(bool yes);
+bool optimizers_number();
+// An optimizer's step has ended, and the next one of the program's begins; only where they number.
+Begun end_optimizer_step();
+// The program numbers its steps from now on, from 0. True: this ends a recording of steps that optimizers have numbered.
+bool number_by_program();
+
 // Steps that have begun: the number that the next one gets. 0: the program numbers none, or has not begun.
 uint64_t steps_begun();
 
 // begin_step says when this step, or one after it, begins; once.
 void watch_step(uint64_t number);
 bool step_came();  // it has
-// In a fork child: nothing is watched.
+// A capture waits for a step: from watch_step to forget_watched_step, which a fork child calls, too.
+bool step_awaited();
 void forget_watched_step();
 
 struct StepWindow {

@@ -1,6 +1,8 @@
 """Training steps by the optimizer: counted at the end of each outermost `step()` of a recording, and after it.
 
-Nobody counts before it, so that nothing is in a process at rest: steps of the seconds after it are its measure.
+Nobody counts before it, so that nothing is in a process at rest: steps of the seconds after it are its measure. Only
+where the process waits for a step of its own (PROFD_CAPTURE) they are counted, and numbered, from torch's import until
+the capture is over or refused: step n begins once the optimizers have made n steps.
 
 Nothing is registered with torch: its dictionaries of hooks are the program's, which may be walking them now. Each
 step() of a torch.optim.Optimizer runs in a range of torch's; the method that ends ranges is another for as long as
@@ -56,16 +58,35 @@ _counter: _Counter | None = None
 
 def start(options: Mapping[str, str]) -> None:
     """Count from now on; the recorder knows how many are awaited. Without torch only profclient.step() counts."""
-    global _counter
     if _counter is not None and not _counter.counts:
-        rest()
+        _remove()
+    _put()
+
+
+def number() -> str:
+    """Number the steps, too, from now on: empty, or why that cannot be."""
+    try:
+        _put()
+    except (AttributeError, RuntimeError) as error:
+        return f"PROFD_CAPTURE: {error}"
+    _recorder.number_steps()
+    return ""
+
+
+def rest() -> None:
+    """Count no longer, unless a capture waits for a step."""
+    if not _recorder.step_awaited():
+        _remove()
+
+
+def _put() -> None:
+    global _counter
     if _counter is None and "torch.optim.optimizer" in sys.modules:
         _counter = _Counter(sys.modules["torch"])
         _counter.put()  # known by then: a child that is forked within this removes it
 
 
-def rest() -> None:
-    """Count no longer."""
+def _remove() -> None:
     global _counter
     if _counter is not None:
         _counter.remove()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from profclient.launch import STARTUP
 from profproto.v1 import capture_pb2 as pb
 
 from tests.support.attached import READY, Attached, Captures, attached, spawn
@@ -19,6 +22,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sdk_requests")]
 
 STEP = 400  # of 5 ms
+PROFCTL = (sys.executable, "-W", "error", "-c", "from profclient.cli import main; main()")
 
 STEPS = f"""
 import mmap, os, sys, threading, time
@@ -28,6 +32,21 @@ profclient.attach()
 while not done.is_set():
     profclient.step()
     time.sleep(0.005)
+"""
+
+# Knows nothing of profd; `shared` says whether its steps are counted by nobody.
+UNCHANGED = f"""
+import mmap, os, sys, threading, time
+import torch
+{READY}
+weight = torch.nn.Parameter(torch.ones(4))
+weight.grad = torch.ones(4)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+while not done.is_set():
+    optimizer.step()
+    time.sleep(0.005)
+    plain = type(vars(torch.autograd.profiler.record_function)["__exit__"]) is type(lambda: 0)
+    shared[:8] = int(plain).to_bytes(8, "little")
 """
 
 # Its child steps on by itself, from the same count.
@@ -85,6 +104,17 @@ def test_ranks_that_come_to_the_step_are_one_capture_of_the_same_steps(daemon: R
     assert {target.steps.count for target in capture.targets} <= {5, 6}
 
 
+def test_an_unchanged_program_is_recorded_at_a_step_of_its_optimizer(daemon: RunningDaemon, tmp_path: Path):
+    pytest.importorskip("torch", reason="needs torch")
+    asked = environ(uuid.uuid4().hex, 0, 1, f"iterations:3@step:{STEP}")
+    with attached(daemon, tmp_path, UNCHANGED, environ={**asked, "PYTHONPATH": STARTUP}) as job:
+        assert job.count == 0
+        (target,) = ended(daemon, [job]).targets
+        assert (target.state, target.steps.first) == (pb.STATE_STORED, STEP - 1)
+        assert target.steps.count in (5, 6)
+        until(lambda: job.count == 1, "its steps are counted no longer")
+
+
 def test_a_child_of_a_fork_does_not_repeat_it(daemon: RunningDaemon, tmp_path: Path):
     asked = environ(uuid.uuid4().hex, 0, 1, f"duration:1s@step:{STEP}")
     with attached(daemon, tmp_path, FORKS, environ=asked) as job:
@@ -106,6 +136,9 @@ def test_a_program_hears_what_came_of_its_request(daemon: RunningDaemon, tmp_pat
         job.process.kill()
         job.process.communicate()
     assert (capture.reason, capture.state) == ("step 812 took 3.1x", pb.STATE_STORED)
+    wide = {**daemon.environ, "COLUMNS": "300"}
+    shown = subprocess.run([*PROFCTL, "captures"], env=wide, capture_output=True, text=True, check=True).stdout
+    assert any(line.startswith(first[1]) and "step 812 took 3.1x" in line for line in shown.splitlines()), shown
 
 
 def test_a_refusal_is_a_capture_that_says_why(own_daemon: RunningDaemon, tmp_path: Path):

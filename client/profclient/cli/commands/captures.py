@@ -20,7 +20,7 @@ from profclient.connection import Daemon
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of captures.")
 @json_option
 def captures(limit: int, as_json: bool) -> None:
-    """List captures, the latest first."""
+    """List captures, the latest first. REASON is the word of the program that asked for one itself."""
     with Daemon() as daemon:
         request = capture_pb2.ListCapturesRequest(limit=limit)
         found = daemon.call(daemon.captures.ListCaptures, request).captures
@@ -39,10 +39,12 @@ def captures(limit: int, as_json: bool) -> None:
             duration(capture.options.duration_ns or None),
             ", ".join(str(target.pid) for target in capture.targets),
             ", ".join(target.trace for target in capture.targets if target.trace) or "-",
+            capture.reason or "-",
         )
         for capture in found
     ]
-    table(("CAPTURE", "WHEN", "OWNER", "STATE", "WINDOW", "PIDS", "TRACES"), rows, wide=("PIDS", "TRACES"))
+    wide = ("PIDS", "TRACES", "REASON")
+    table(("CAPTURE", "WHEN", "OWNER", "STATE", "WINDOW", *wide), rows, wide=wide, nothing=("-",))
 
 
 @click.command()

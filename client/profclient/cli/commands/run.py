@@ -25,7 +25,7 @@ def run(ctx: click.Context, command: tuple[str, ...], cuda: bool) -> None:
     to the daemon as it begins; so do its children, such as the workers of torchrun. PROFD_ATTACH=0 and the Python flags
     that ignore the environment (-I, -E, -S) keep a process out. The command takes the place of profctl and keeps its
     own exit code and signals. With PROFD_CAPTURE=iterations:5@step:100 it records itself at that step of
-    profclient.step().
+    profclient.step(), or of its optimizer where it does not call that.
 
     \b
       profctl run -- python train.py
