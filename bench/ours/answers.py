@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from profd.answers.ranks.comm import comm_of_capture
 from profd.answers.ranks.ranks import ranks_of_capture
 from profd.query.captured import Captured
 
@@ -34,6 +36,22 @@ def _store(folder: Path, file: Path) -> int:
     events: int = import_trace(file, folder / file.stem, trace=file.stem, capture="c0123456789ab")["events"]
     file.unlink()
     return events
+
+
+def costs(root: str, traces: int) -> dict[str, float]:
+    """Nanoseconds of CPU an event of questions about the first traces, the second time: the first one imports."""
+    capture, asked = (
+        Captured(sorted(Path(root).iterdir())[:traces]),
+        {"ranks": ranks_of_capture, "comm": comm_of_capture},
+    )
+    events = sum(member.events or 0 for member in capture.members)
+    return {name: min(_cpu(question, capture) for _ in range(2)) * 1e9 / events for name, question in asked.items()}
+
+
+def _cpu(question: Callable[[Captured], Any], capture: Captured) -> float:
+    began = time.process_time()
+    question(capture)
+    return time.process_time() - began
 
 
 def ranks(root: str) -> dict[str, Any]:

@@ -206,12 +206,56 @@ def test_a_trouble_written_into_a_clean_trace(
     assert set(ids) <= {expected, "host-bound"}
 
 
-def test_the_same_trouble_behind_device_work_is_none(document: Callable[[str], Document], tmp_path: Path) -> None:
-    """The loader runs as long, and the device does not wait for it."""
-    clean = document("cuda_train_rank0")
-    steps = [event for event in clean["traceEvents"] if str(event.get("name", "")).startswith("ProfilerStep#")]
-    steps = [event for event in steps if event.get("cat") == "user_annotation"]
-    for step in steps:
-        fits = {"ph": "X", "pid": step["pid"], "tid": step["tid"]}
-        clean["traceEvents"].append({**fits, **row(LOADER, "user_annotation", step["ts"] + 40_000, 20_000)})
-    assert ask(clean, tmp_path) == []
+DAY_US = 86_400e6
+
+
+def marked(document: Document) -> list[Document]:
+    """The steps, in order."""
+    events = document["traceEvents"]
+    steps = [event for event in events if str(event.get("name", "")).startswith("ProfilerStep#")]
+    return sorted((step for step in steps if step.get("cat") == "user_annotation"), key=lambda step: step["ts"])
+
+
+def moved(document: Document, speed: float, by_us: float) -> Document:
+    """All that was recorded lasts `speed` times as long, and was recorded at another time."""
+    for event in document["traceEvents"]:
+        if "ts" in event:
+            event["ts"] = event["ts"] * speed + by_us
+        if "dur" in event:
+            event["dur"] *= speed
+    return document
+
+
+def shortened(document: Document, steps: int) -> Document:
+    """Without what began before the last so many steps, the first of which then warms up."""
+    begin = marked(document)[-steps]["ts"]
+    kept = [event for event in document["traceEvents"] if event.get("ts", begin) >= begin]
+    return {**document, "traceEvents": kept}
+
+
+def beside(document: Document, name: str, at: float, thread: int | None, steps: int | None = None) -> Document:
+    """A call of 20 ms in each of the first so many steps, while the device is busy, or on another thread."""
+    for step in marked(document)[:steps]:
+        host = {"ph": "X", "pid": step["pid"], "tid": step["tid"] if thread is None else thread}
+        document["traceEvents"].append({**host, **row(name, "cpu_op", step["ts"] + at, 20_000)})
+    return document
+
+
+COMPILER = "_compile.compile_inner (dynamo_timed)"
+STILL_CLEAN: dict[str, Callable[[Document], Document]] = {
+    **{f"lasts-{speed}": lambda one, speed=speed: moved(one, speed, 0) for speed in (0.5, 0.8, 1.25, 2, 4)},
+    **{f"days-{days}": lambda one, days=days: moved(one, 1, days * DAY_US) for days in (-1, 400)},
+    **{f"steps-{steps}": lambda one, steps=steps: shortened(one, steps) for steps in (3, 4)},
+    **{f"loads-{at}": lambda one, at=at: beside(one, LOADER, at * 1000, None) for at in (10, 25, 40, 55)},
+    **{f"compiles-{at}": lambda one, at=at: beside(one, COMPILER, at * 1000, 99) for at in (10, 25, 40, 55)},
+    **{f"warms-up-{at}": lambda one, at=at: beside(one, COMPILER, at * 1000, None, 1) for at in (10, 40)},
+    "loads-elsewhere": lambda one: beside(one, LOADER, 25_000, 99),
+}
+
+
+@pytest.mark.parametrize("edit", STILL_CLEAN)
+def test_a_clean_trace_that_was_edited_and_is_still_clean(
+    edit: str, document: Callable[[str], Document], tmp_path: Path
+) -> None:
+    """GIVEN other speeds, days and lengths, and calls behind device work or of the first step."""
+    assert ask(STILL_CLEAN[edit](document("cuda_train_rank0")), tmp_path) == []
