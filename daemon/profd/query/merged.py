@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from profd import _engine
+from profd.derive.modules import MODULE_FRAME
 from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import MERGED_PATHS_MAX
@@ -35,13 +36,17 @@ def words_of(name: str, kind: int, device_type: int) -> dict[str, str]:
     }
 
 
-def merged_tree(trace: TraceReader, *, limit: int, **part: Any) -> dict[str, Any]:
+CALLS, MODULES, OPERATORS, SAMPLES = OF = ("calls", "modules", "operators", "samples")
+
+
+def merged_tree(trace: TraceReader, *, limit: int, of: str = CALLS, **part: Any) -> dict[str, Any]:
     """The paths with most time, at most `limit` of them (0, or more than MERGED_PATHS_MAX: that many).
 
+    `of`: one of OF; others than CALLS leave calls out, and what these called stands below the nearest that is kept.
     `part`: arguments of `part_of`. Exhausted where the part does not fit into a worker.
     """
     chosen = part_of(trace, **part)
-    table, threads = calls_of(trace, chosen)
+    table, threads = calls_of(trace, chosen, of)
     window = chosen.lasts_ns(trace)
     paths = _paths(table, threads, until_of(trace, chosen))
     shown = hottest(paths.above, paths.weight, min(limit or MERGED_PATHS_MAX, MERGED_PATHS_MAX))
@@ -54,18 +59,39 @@ def merged_tree(trace: TraceReader, *, limit: int, **part: Any) -> dict[str, Any
     }
 
 
-def calls_of(reader: TraceReader, part: Part) -> tuple[EventTable, Array]:
+def calls_of(reader: TraceReader, part: Part, of: str = CALLS) -> tuple[EventTable, Array]:
     """(the calls and device work of a part, the thread of each): no marks, and nothing that lies beside the stacks."""
     table = read_part(reader, part, MERGED_COLUMNS)
     kinds = table.column("kind")
     apart = rules.is_kind(kinds, Kind.GPU_USER_ANNOTATION) | rules.is_async(table)
-    rows = np.flatnonzero(rules.is_work(kinds) & ~apart)
+    wanted = rules.is_work(kinds) & ~apart
+    parent = table.column("parent")
+    if of != CALLS:
+        wanted &= _is_of(table, of)
+    rows = np.flatnonzero(wanted)
     place = np.full(len(table) + 1, NO_ROW, dtype=np.int64)  # the last answers for NO_ROW
     place[rows] = np.arange(len(rows))
     columns = {name: table.column(name)[rows] for name in ("name", "kind", "start", "end", "thread", "device_type")}
-    columns["parent"] = place[table.column("parent")[rows]]
+    columns["parent"] = place[_around(parent, wanted, rows) if of != CALLS else parent[rows]]
     thread, same = columns["thread"], same_threads(reader.tracks)
     return EventTable(columns, table.dictionaries), thread if same is None else same[thread]
+
+
+def _around(parent: Array, wanted: Array, rows: Array) -> Array:
+    return _engine.nearest_above(np.ascontiguousarray(parent), wanted.view(np.uint8), rows)
+
+
+def _is_of(table: EventTable, of: str) -> Array:
+    """Which rows are modules, operators or samples. Work of devices stands below the one that launched it."""
+    kinds = table.column("kind")
+    work = ~rules.is_cpu(table.column("device_type"))
+    if of == SAMPLES:
+        return rules.is_kind(kinds, Kind.SAMPLE)
+    if of == OPERATORS:
+        return rules.is_kind(kinds, Kind.CPU_OP) | work
+    module = rules.Named(lambda name: name.startswith(MODULE_FRAME)).of(table)
+    found: Array = rules.is_kind(kinds, Kind.PYTHON_FUNCTION) & module | work
+    return found
 
 
 def until_of(reader: TraceReader, part: Part) -> int:

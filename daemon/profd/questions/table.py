@@ -84,6 +84,11 @@ _TABLE: Final = (
         *("merged_tree", "All calls of one path together, the hottest first.", "profd.query.merged:merged_tree", VALUE),
         arguments=(
             Integer("limit", "So many paths, those with most time; 0: as many as are allowed.", 0, 0),
+            Text(
+                *("of", "Which calls: all, or only calls of nn.Module, operators, or samples.", "calls"),
+                choices=("calls", "modules", "operators", "samples"),
+                refusal="there is no tree of {value!r}; there are those of: {known}",
+            ),
             *_PART_OF_THREADS,
         ),
     ),

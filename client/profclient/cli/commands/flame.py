@@ -43,9 +43,16 @@ _MEANING = {
     show_default=True,
     help="What makes a box wide: time of threads, or of devices.",
 )
+@click.option(
+    "--of",
+    type=click.Choice(("calls", "modules", "operators", "samples")),
+    default="calls",
+    show_default=True,
+    help="Which calls: all, or only those of nn.Module, operators, or samples.",
+)
 @within_options
 @json_option
-def flame(trace: str, other: str, output: Path | None, by: str, as_json: bool, **within: Any) -> None:
+def flame(trace: str, other: str, output: Path | None, by: str, of: str, as_json: bool, **within: Any) -> None:
     """Draw the call tree of a trace: each path once, below its caller, as wide as it took time.
 
     With a second trace (or two captures) one graph of both: boxes are as wide as in B, per step where both mark steps,
@@ -56,19 +63,22 @@ def flame(trace: str, other: str, output: Path | None, by: str, as_json: bool, *
     """
     if output is not None and output.suffix != ".svg":
         raise UsageError(f"{output}: flame writes SVG; name the file with .svg at its end.")
+    if other and of != "calls":
+        raise UsageError("two traces are compared by all of their calls: leave out --of.")
     if other:
         _of_both(trace, other, output, by, as_json, within)
         return
     with traces() as source:
         found = source.get(trace)
-        answer = source.ask("merged_tree", found["id"], limit=0, **within_query(within)).value()
+        answer = source.ask("merged_tree", found["id"], limit=0, of=of, **within_query(within)).value()
     if as_json:
         emit_json(answer)
         return
     drawn = layout.boxes(answer["nodes"], by)
     if not drawn:
-        raise UsageError(_nothing(by))
-    title = f"trace {found['id']}{within_words(within)}: {duration(layout.whole(drawn))}"
+        raise UsageError(_nothing(by, of))
+    words = within_words(within) + (f" --of {of}" if of != "calls" else "")
+    title = f"trace {found['id']}{words}: {duration(layout.whole(drawn))}"
     _draw(_Graph(drawn, title, _MEANING[by], answer["left_out"]), output)
 
 
@@ -119,7 +129,9 @@ def _draw(graph: _Graph, output: Path | None) -> None:
         say(f"{counted(narrow, 'path')} of too little time to be seen left out{closer}")
 
 
-def _nothing(by: str) -> str:
+def _nothing(by: str, of: str = "calls") -> str:
+    if of != "calls":
+        return f"there are no {of} with time in this part of the trace; without --of all calls are drawn."
     if by == layout.DEVICE:
         return "there is no work of devices in this part of the trace; without --by device it is drawn by time."
     return "there is no call with a duration in this part of the trace."
