@@ -39,7 +39,8 @@ def times(by: str) -> tuple[str, str]:
 def scale(nodes: Sequence[dict[str, Any]], found: Sequence[Box], by: str) -> float:
     """The difference that is drawn in full, in ns."""
     first, second = times(by)
-    return max([whole(found) * SCALE_LEAST, *(abs(node[second] - node[first]) for node in nodes)])
+    largest: float = max((abs(node[second] - node[first]) for node in nodes), default=0)
+    return max(whole(found) * SCALE_LEAST, largest)
 
 
 def shade(difference: int, full: float) -> str:
