@@ -181,7 +181,7 @@ HANGING = """async (page) => {
   const real = window.fetch;
   const signals = [];
   window.fetch = (path, { signal, body }) => {
-    if (JSON.parse(body).question !== "tiles") signals.push(signal); // the timeline asks once it stands still, maybe later
+    if (JSON.parse(body).question !== "tiles") signals.push(signal); // those come once the timeline stands still
     return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   };
   const changed = () => new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
