@@ -444,5 +444,6 @@ SQL_RESULT_BYTES_MAX: Final = 64 * MiB
 DIFF_CELLS_MAX: Final = 20_000_000  # of a capture: what is compared, times steps, over its traces; 32 bytes each
 DIFF_ROWS_MAX: Final = 10_000  # of an answer; the largest changes come first
 MERGED_PATHS_MAX: Final = 10_000  # of an answer; those with most time
+MERGED_SIDE_PATHS_MAX: Final = 2_000_000  # of all traces of a capture that is compared; 80 bytes each
 ALIVE_STACKS_MAX: Final = 1_000  # of an answer; those with most bytes
 DIFF_FRAMES_MAX: Final = 128  # deeper calls are compared as part of the call at that depth

@@ -19,7 +19,19 @@ if TYPE_CHECKING:
 
 QUESTIONS: Final = frozenset(
     (
-        *("summary", "explain", "steps", "top", "merged_tree", "diff", "sql", "traces", "tiles", "event"),
+        *(
+            "summary",
+            "explain",
+            "steps",
+            "top",
+            "merged_tree",
+            "merged_diff",
+            "diff",
+            "sql",
+            "traces",
+            "tiles",
+            "event",
+        ),
         *("ranks", "comm", "critical", "memory", "gpu"),
     ),
 )

@@ -204,7 +204,7 @@ class Side:
         path = _modules_of(table, reader, paths) if by == "module" else _paths_of(table, paths, by == "path")
         # A damaged file may name any type: those beyond are one, "other".
         key = path[rows] * _PLACES + np.minimum(table.column("device_type")[rows], _PLACES - 1)
-        cells = _cells(key, _steps_of(steps, table.columns["start"][rows]), _times(table)[rows])
+        cells = _cells(key, step_of_each(steps, table.columns["start"][rows]), _times(table)[rows])
         return cls(cells, steps.durations, 1, (reader.meta.end_ns or 0) - (reader.meta.start_ns or 0))
 
     @classmethod
@@ -277,7 +277,12 @@ def _within(values: Array, low: int, high: int) -> bool:
     return not len(values) or (int(values.min()) >= low and int(values.max()) < high)
 
 
-def _steps_of(steps: Steps, start: Array) -> Array:
+def without_line(name: str) -> str:
+    """The name of a function, without the number of its line."""
+    return _LINE.sub(r"\1: ", name)
+
+
+def step_of_each(steps: Steps, start: Array) -> Array:
     """The step in which each row begins; -1: in none."""
     if not len(steps):
         return np.full(len(start), -1, dtype=np.int64)
@@ -388,7 +393,7 @@ def _answer(sides: list[Side], paths: Paths, by: str, sources: list[str]) -> dic
             "share": _ratio(new.median - old.median, whole),
         }
 
-    unlike = _unlike(*sources)
+    warning = unlike(*sources)
     keys = sorted({*before, *after})
     totals = [{"name": "total", **line(key)} for key in reversed(keys) if key < 0]
     if per_step:
@@ -408,7 +413,7 @@ def _answer(sides: list[Side], paths: Paths, by: str, sources: list[str]) -> dic
         "steps": steps,
         "recorded_ns": [side.recorded_ns for side in sides],
         "outside_steps_ns": [side.outside_ns() for side in sides] if per_step else None,
-        "message": " ".join(text for text in (_message(per_step, noisy), unlike) if text) or None,
+        "message": " ".join(text for text in (weakness(per_step, noisy), warning) if text) or None,
         "sources": [source or None for source in sources],
         "totals": totals,
         "rows": rows[:DIFF_ROWS_MAX],
@@ -422,7 +427,8 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["change"] == "same", -abs(delta), -delta, row["name"], row["device_type"]
 
 
-def _message(per_step: bool, noisy: bool) -> str | None:
+def weakness(per_step: bool, noisy: bool) -> str | None:
+    """Of a comparison, as a sentence. `noisy`: how much steps differ by themselves is known."""
     if not per_step:
         return "not both traces mark steps: what they recorded is compared in all, however long that was"
     if not noisy:
@@ -430,7 +436,8 @@ def _message(per_step: bool, noisy: bool) -> str | None:
     return None
 
 
-def _unlike(first: str, second: str) -> str | None:
+def unlike(first: str, second: str) -> str | None:
+    """What two sources make doubtful; an empty one is not known."""
     if first == second or not first or not second:
         return None
     return (
@@ -451,8 +458,8 @@ def _compared_values(old: Measured, new: Measured, steps: list[int] | None, erro
         "delta_ns": round(delta),
         "noise_ns": None if noise is None else round(noise),
         "ratio": _ratio(new.median, old.median),
-        "a_count": _number(old.count),
-        "b_count": _number(new.count),
+        "a_count": number(old.count),
+        "b_count": number(new.count),
     }
 
 
@@ -470,7 +477,8 @@ def _ratio(value: float, whole: float) -> float | None:
     return round(value / whole, 6) if whole else None
 
 
-def _number(count: float) -> int | float:
+def number(count: float) -> int | float:
+    """Calls per step: whole where they are."""
     return int(count) if count == int(count) else round(count, 3)
 
 
@@ -492,7 +500,7 @@ def _times(table: EventTable) -> Array:
 def _paths_of(table: EventTable, paths: Paths, by_path: bool) -> Array:
     """The path of each row: its call path, or its name alone."""
     words, code = rules.shown_names(rules.names_of(table), table.column("name"))
-    names = [_LINE.sub(r"\1: ", word) for word in words] + [""]  # the last stands for NO_CODE
+    names = [without_line(word) for word in words] + [""]  # the last stands for NO_CODE
     if not by_path:
         numbers = np.array([paths.on(_ROOT, name) for name in names], dtype=np.int64)
         return numbers[code]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from profd import _engine
+from profd.derive.modules import MODULE_FRAME
 from profd.events import NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import MERGED_PATHS_MAX
 from profd.query import rules
+from profd.query.hottest import hottest
 from profd.query.part import Part, part_of, read_part
 from profd.query.view import durations
 from profd.segments.reader import TraceReader
@@ -26,16 +27,29 @@ _KINDS: Final = [kind.label for kind in Kind]
 _DEVICES: Final = {int(device): device.label for device in DeviceType}
 
 
-def merged_tree(trace: TraceReader, *, limit: int, **part: Any) -> dict[str, Any]:
+def words_of(name: str, kind: int, device_type: int) -> dict[str, str]:
+    """What a path is, as docs/json.md has it. A damaged file may name any kind and type."""
+    return {
+        "name": name,
+        "kind": _KINDS[min(kind, len(_KINDS) - 1)],
+        "device_type": _DEVICES.get(device_type, "other"),
+    }
+
+
+CALLS, MODULES, OPERATORS, SAMPLES = OF = ("calls", "modules", "operators", "samples")
+
+
+def merged_tree(trace: TraceReader, *, limit: int, of: str = CALLS, **part: Any) -> dict[str, Any]:
     """The paths with most time, at most `limit` of them (0, or more than MERGED_PATHS_MAX: that many).
 
+    `of`: one of OF; others than CALLS leave calls out, and what these called stands below the nearest that is kept.
     `part`: arguments of `part_of`. Exhausted where the part does not fit into a worker.
     """
     chosen = part_of(trace, **part)
-    table, threads = _calls_of(trace, chosen)
+    table, threads = calls_of(trace, chosen, of)
     window = chosen.lasts_ns(trace)
-    paths = _paths(table, threads, _until(trace, chosen))
-    shown = _hottest(paths, min(limit or MERGED_PATHS_MAX, MERGED_PATHS_MAX))
+    paths = _paths(table, threads, until_of(trace, chosen))
+    shown = hottest(paths.above, paths.weight, min(limit or MERGED_PATHS_MAX, MERGED_PATHS_MAX))
     return {
         "window_ns": window,
         "calls": len(table),
@@ -45,21 +59,42 @@ def merged_tree(trace: TraceReader, *, limit: int, **part: Any) -> dict[str, Any
     }
 
 
-def _calls_of(reader: TraceReader, part: Part) -> tuple[EventTable, Array]:
+def calls_of(reader: TraceReader, part: Part, of: str = CALLS) -> tuple[EventTable, Array]:
     """(the calls and device work of a part, the thread of each): no marks, and nothing that lies beside the stacks."""
     table = read_part(reader, part, MERGED_COLUMNS)
     kinds = table.column("kind")
     apart = rules.is_kind(kinds, Kind.GPU_USER_ANNOTATION) | rules.is_async(table)
-    rows = np.flatnonzero(rules.is_work(kinds) & ~apart)
+    wanted = rules.is_work(kinds) & ~apart
+    parent = table.column("parent")
+    if of != CALLS:
+        wanted &= _is_of(table, of)
+    rows = np.flatnonzero(wanted)
     place = np.full(len(table) + 1, NO_ROW, dtype=np.int64)  # the last answers for NO_ROW
     place[rows] = np.arange(len(rows))
     columns = {name: table.column(name)[rows] for name in ("name", "kind", "start", "end", "thread", "device_type")}
-    columns["parent"] = place[table.column("parent")[rows]]
+    columns["parent"] = place[_around(parent, wanted, rows) if of != CALLS else parent[rows]]
     thread, same = columns["thread"], same_threads(reader.tracks)
     return EventTable(columns, table.dictionaries), thread if same is None else same[thread]
 
 
-def _until(reader: TraceReader, part: Part) -> int:
+def _around(parent: Array, wanted: Array, rows: Array) -> Array:
+    return _engine.nearest_above(np.ascontiguousarray(parent), wanted.view(np.uint8), rows)
+
+
+def _is_of(table: EventTable, of: str) -> Array:
+    """Which rows are modules, operators or samples. Work of devices stands below the one that launched it."""
+    kinds = table.column("kind")
+    work = ~rules.is_cpu(table.column("device_type"))
+    if of == SAMPLES:
+        return rules.is_kind(kinds, Kind.SAMPLE)
+    if of == OPERATORS:
+        return rules.is_kind(kinds, Kind.CPU_OP) | work
+    module = rules.Named(lambda name: name.startswith(MODULE_FRAME)).of(table)
+    found: Array = rules.is_kind(kinds, Kind.PYTHON_FUNCTION) & module | work
+    return found
+
+
+def until_of(reader: TraceReader, part: Part) -> int:
     """When what has no end of its own ends: with the part."""
     end = reader.meta.end_ns or 0
     return end if part.window is None else min(end, part.window[1])
@@ -93,9 +128,11 @@ class _Paths:
         total = int(self.total[number])
         return {
             "depth": depth,
-            "name": self.names[code] if (code := int(self.name[number])) >= 0 else "",
-            "kind": _KINDS[min(int(self.kind[number]), len(_KINDS) - 1)],
-            "device_type": _DEVICES.get(int(self.device_type[number]), "other"),
+            **words_of(
+                self.names[code] if (code := int(self.name[number])) >= 0 else "",
+                int(self.kind[number]),
+                int(self.device_type[number]),
+            ),
             "count": int(self.count[number]),
             "total_ns": total,
             "self_ns": int(self.own[number]),
@@ -112,7 +149,7 @@ def _paths(table: EventTable, threads: Array, until: int) -> _Paths:
     key, first = _engine.group_rows([column.astype(np.int64) for column in (code, kind, device_type)])
     folds = rules.is_kind(kind[first], *rules.FUNCTIONS)
     path, above, example, outermost = _engine.call_paths(key.astype(np.int32), folds.view(np.uint8), parent)
-    lasting, own = _times(table, threads, parent, until)
+    lasting, own = times_of(table, threads, parent, until)
     on_device = ~rules.is_cpu(device_type)
 
     def summed(values: Array) -> Array:
@@ -132,7 +169,7 @@ def _paths(table: EventTable, threads: Array, until: int) -> _Paths:
     )
 
 
-def _times(table: EventTable, threads: Array, parent: Array, until: int) -> tuple[Array, Array]:
+def times_of(table: EventTable, threads: Array, parent: Array, until: int) -> tuple[Array, Array]:
     """(duration, self time) of each row. What has no end lasts as long as what is around it, at most to `until`."""
     start, end = table.columns["start"], table.column("end")
     open_ = np.flatnonzero(end == NO_END)
@@ -148,56 +185,3 @@ def _times(table: EventTable, threads: Array, parent: Array, until: int) -> tupl
     outer = parent[inner]
     within = np.maximum(np.minimum(start[inner] + lasting[inner], start[outer] + lasting[outer]) - start[inner], 0)
     return lasting, lasting - _engine.sum_by(outer, len(start), within)
-
-
-def _hottest(paths: _Paths, limit: int) -> list[tuple[int, int]]:
-    """(path, depth): the hottest ones from the roots on, each before those below it, the hotter first."""
-    weight = paths.weight
-    below = _Children(paths.above, weight)
-    chosen: set[int] = set()
-    waiting: list[tuple[int, int, int]] = []
-
-    def wait_for(place: int | None) -> None:
-        if place is not None:
-            number = int(below.order[place])
-            heapq.heappush(waiting, (-int(weight[number]), number, place))
-
-    wait_for(below.first(NO_ROW))
-    while waiting and len(chosen) < limit:
-        _, hottest, place = heapq.heappop(waiting)
-        chosen.add(hottest)
-        wait_for(below.next(place))  # none of its siblings is hotter than the next
-        wait_for(below.first(hottest))
-    return _in_order(below, chosen)
-
-
-def _in_order(below: _Children, chosen: set[int]) -> list[tuple[int, int]]:
-    shown: list[tuple[int, int]] = []
-    waiting = [(below.first(NO_ROW), 0)]
-    while waiting:
-        place, depth = waiting.pop()
-        if place is None or int(below.order[place]) not in chosen:
-            continue  # nor are those after it
-        number = int(below.order[place])
-        shown.append((number, depth))
-        waiting += [(below.next(place), depth), (below.first(number), depth + 1)]
-    return shown
-
-
-class _Children:
-    """The paths below each path in one row: `order`, where siblings stand together, the hottest first."""
-
-    def __init__(self, above: Array, weight: Array) -> None:
-        by_weight = _engine.argsort(-weight)
-        self.order = by_weight[_engine.argsort(above[by_weight])]
-        self._above = above[self.order]
-
-    def first(self, path: int) -> int | None:
-        """Where those below a path begin."""
-        place = int(np.searchsorted(self._above, path))
-        return place if place < len(self._above) and self._above[place] == path else None
-
-    def next(self, place: int) -> int | None:
-        """Where the next sibling of what stands at a place does."""
-        following = place + 1
-        return following if following < len(self._above) and self._above[following] == self._above[place] else None

@@ -19,6 +19,8 @@ _SORT_KEYS: Final = (
 )
 _LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "graphs", "sources")
 
+_MERGED_DIFF: Final = "profd.query.merged_diff:merged_diff"
+
 _PART: Final = (
     Integer("from_ns", "Only from here on, counted from the trace's first event."),
     Integer("to_ns", "Only up to here, counted from the trace's first event."),
@@ -82,6 +84,11 @@ _TABLE: Final = (
         *("merged_tree", "All calls of one path together, the hottest first.", "profd.query.merged:merged_tree", VALUE),
         arguments=(
             Integer("limit", "So many paths, those with most time; 0: as many as are allowed.", 0, 0),
+            Text(
+                *("of", "Which calls: all, or only calls of nn.Module, operators, or samples.", "calls"),
+                choices=("calls", "modules", "operators", "samples"),
+                refusal="there is no tree of {value!r}; there are those of: {known}",
+            ),
             *_PART_OF_THREADS,
         ),
     ),
@@ -138,6 +145,14 @@ _TABLE: Final = (
         ),
         rollups=("diff-name", "diff-module"),
         of_capture="profd.query.diff:diff_of_captures",
+    ),
+    Question(
+        *("merged_diff", "The call trees of two traces as one, each path with its time in both.", _MERGED_DIFF, VALUE),
+        arguments=(
+            Trace("other", "The trace to compare with: what became of the first in it."),
+            Integer("limit", "So many paths, those with most time in either; 0: as many as are allowed.", 0, 0),
+        ),
+        of_capture="profd.query.merged_diff:merged_diff_of_captures",
     ),
     Question(
         *("sql", "Ask a trace in SQL (DuckDB's), read-only.", "profd.query.sql:sql", VALUE),

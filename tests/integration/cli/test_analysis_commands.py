@@ -248,6 +248,21 @@ def test_a_flame_graph(profctl, traces, tmp_path):
     assert (refused.code, "name the file with .svg" in refused.err) == (2, True)
 
 
+def test_a_flame_graph_of_two(profctl, traces, tmp_path):
+    """Drawn and printed, as `merged_diff` has it."""
+    drawn = tmp_path / "flame.svg"
+    said = profctl("flame", traces[0], traces[1], "-o", str(drawn))
+    assert f"{drawn}: " in said.err
+    assert 'class="box more-' in drawn.read_text() or 'class="box less-' in drawn.read_text()
+    assert f"compared with {traces[0]}" in profctl("flame", traces[0], traces[1]).out
+    answer = profctl("flame", traces[0], traces[1], "--json").json
+    assert answer["per"] == "step"
+    assert {node["name"] for node in answer["nodes"]} >= {"aten::mm", "ProfilerStep*"}
+    refused = profctl("flame", traces[0], traces[1], "--step", "1")
+    assert (refused.code, "compared as a whole" in refused.err) == (2, True)
+    assert profctl("flame", traces[0], "c0123").code == 2
+
+
 @on_both
 def test_gpu(profctl, traces):
     answer = profctl("gpu", traces[0], "--json").json

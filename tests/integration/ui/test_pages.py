@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from profclient.cli.flame import layout
+from profclient.cli.flame.differences import Differences
 from profclient.cli.units import duration
 from profclient.ui.asking import Library
 from profclient.ui.server import PageServer
@@ -136,6 +137,24 @@ def test_the_flame_graph_zooms_and_searches(page: Page) -> None:
     assert page.complaints == []
 
 
+def test_a_flame_graph_of_some_calls_and_of_one_thread(page: Page) -> None:
+    trace = page.traces["after"]
+    tab = page.go(f"/trace/{trace}?step=1")
+    graph = tab.get_by_role("tree", name="Flame graph")
+    tab.get_by_role("combobox", name="Of", exact=True).select_option("operators")
+    page.settled()
+    want = page.json("flame", trace, "--of", "operators", "--step", "1")["nodes"]
+    assert graph.get_by_role("treeitem").all_inner_texts() == [node["name"] for node in want] == ["aten::mm"]
+    thread = tab.get_by_role("combobox", name="Thread", exact=True)
+    assert thread.locator("option").all_inner_texts()[0] == "all, merged"
+    thread.select_option(index=1)
+    page.settled()
+    assert graph.get_by_role("treeitem").all_inner_texts() == ["aten::mm"]
+    tab.get_by_role("combobox", name="Of", exact=True).select_option("modules")
+    tab.get_by_text("No call of a module was recorded").wait_for()
+    assert page.complaints == []
+
+
 def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
     tab = page.go(f"/trace/{page.traces['before']}")
     box = tab.get_by_role("textbox", name="Question in SQL")
@@ -161,8 +180,8 @@ def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
 HANGING = """async (page) => {
   const real = window.fetch;
   const signals = [];
-  window.fetch = (path, { signal }) => {
-    signals.push(signal);
+  window.fetch = (path, { signal, body }) => {
+    if (JSON.parse(body).question !== "tiles") signals.push(signal); // those come once the timeline stands still
     return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   };
   const changed = () => new Promise((resolve) => window.addEventListener("hashchange", resolve, { once: true }));
@@ -228,6 +247,52 @@ def test_two_traces_are_compared(page: Page) -> None:
     page.settled()
     assert any(" > " in row[-1] for row in cells(tab, "Changes"))
     assert page.complaints == []
+
+
+@pytest.mark.parametrize("by", layout.WEIGHTS)
+def test_the_flame_graph_of_both_is_that_of_the_command(page: Page, by: str) -> None:
+    """Boxes and colors, for widths of B; by time of devices as well, which these traces have not."""
+    nodes = page.json("flame", page.traces["before"], page.traces["after"])["nodes"]
+    for at, node in enumerate(nodes):
+        node |= {"a_device_ns": 7 * at % 5, "b_device_ns": 8 - at}
+    page.go("/")
+    program = """async ([nodes, by]) => {
+      const { boxesOfBoth, scale, shade } = await import('/static/flame_both.js');
+      const sight = { by, side: "b", own: false };
+      const found = boxesOfBoth(nodes, sight);
+      const full = scale(nodes, found.filter((one) => one.depth === 0).reduce((sum, one) => sum + one.width, 0), sight);
+      return found.map(({ depth, left, width, node }) => [depth, left, width, node.name, shade(node, full, sight)]);
+    }"""
+    found = page.tab.evaluate(program, [nodes, by])
+    both = Differences(nodes, by, "step")
+    expected = [[box.depth, box.left, box.width, box.node["name"], both.look(box)] for box in both.boxes]
+    assert found == expected
+    assert len({look for *_, look in expected}) > 1
+
+
+def test_what_became_slower_is_red_and_the_steps_of_both_are_there(page: Page) -> None:
+    before, after = page.traces["before"], page.traces["after"]
+    tab = page.go(f"/compare/{before}/{after}")
+    boxes = tab.get_by_role("tree", name="Flame graph").get_by_role("treeitem")
+    looks = {one.inner_text(): one.get_attribute("class") for one in boxes.all()}
+    assert "more-3" in looks["aten::mm"]
+    assert "alike" in looks["train.py: forward"]  # its callee takes what it itself does not
+    assert "A 300.0 us, B 500.0 us per step" in boxes.get_by_text("aten::mm", exact=True).first.get_attribute("title")
+    tab.get_by_role("combobox", name="Color: change of").select_option("own time")
+    assert "less-3" in boxes.get_by_text("train.py: forward", exact=True).first.get_attribute("class")
+    for trace in (before, after):
+        (told,) = [one for one in tab.get_by_role("img", name="Steps of").all() if trace_of(one, tab) == trace]
+        steps = page.json("steps", trace)
+        median = duration(steps["outliers"]["median_ns"])
+        assert f"{STEPS} steps: in the middle {median}" in told.get_attribute("aria-label")
+    tab.get_by_role("combobox", name="as").select_option("in A")
+    assert boxes.get_by_text("aten::mm", exact=True).first.is_visible()
+    assert page.complaints == []
+
+
+def trace_of(chart: Any, tab: Any) -> str:
+    """The heading over a chart ends with the trace."""
+    return str(chart.evaluate("(one) => one.parentElement.querySelector('h3').textContent")).split()[-1]
 
 
 def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import click
 from profclient.cli.backend import traces
 from profclient.cli.commands.export import into_file
 from profclient.cli.flame import layout, svg, terminal
+from profclient.cli.flame.differences import Differences
 from profclient.cli.options import json_option, within_options, within_query, within_words
-from profclient.cli.output import counted, emit_json, say
+from profclient.cli.output import counted, emit_json, printable, say
 from profclient.cli.units import duration, size
 from profclient.errors import UsageError
+from profclient.traces import is_capture
 
 _PIPE_COLUMNS = 160  # where nobody looks
 _MEANING = {
@@ -26,6 +29,7 @@ _MEANING = {
 
 @click.command()
 @click.argument("trace", default="")
+@click.argument("other", default="", metavar="[B]")
 @click.option(
     *("-o", "--output"),
     type=click.Path(path_type=Path, dir_okay=False),
@@ -39,39 +43,95 @@ _MEANING = {
     show_default=True,
     help="What makes a box wide: time of threads, or of devices.",
 )
+@click.option(
+    "--of",
+    type=click.Choice(("calls", "modules", "operators", "samples")),
+    default="calls",
+    show_default=True,
+    help="Which calls: all, or only those of nn.Module, operators, or samples.",
+)
 @within_options
 @json_option
-def flame(trace: str, output: Path | None, by: str, as_json: bool, **within: Any) -> None:
+def flame(trace: str, other: str, output: Path | None, by: str, of: str, as_json: bool, **within: Any) -> None:
     """Draw the call tree of a trace: each path once, below its caller, as wide as it took time.
+
+    With a second trace (or two captures) one graph of both: boxes are as wide as in B, per step where both mark steps,
+    red where B takes longer than the first and blue where it takes less. `profctl diff` says which changes are noise.
 
     In the SVG file a click zooms, Escape shows the whole graph again, and / searches.
     The numbers are those of `profctl tree --merged`, which --json prints.
     """
     if output is not None and output.suffix != ".svg":
         raise UsageError(f"{output}: flame writes SVG; name the file with .svg at its end.")
+    if other and of != "calls":
+        raise UsageError("two traces are compared by all of their calls: leave out --of.")
+    if other:
+        _of_both(trace, other, output, by, as_json, within)
+        return
     with traces() as source:
         found = source.get(trace)
-        answer = source.ask("merged_tree", found["id"], limit=0, **within_query(within)).value()
+        answer = source.ask("merged_tree", found["id"], limit=0, of=of, **within_query(within)).value()
     if as_json:
         emit_json(answer)
         return
     drawn = layout.boxes(answer["nodes"], by)
     if not drawn:
+        raise UsageError(_nothing(by, of))
+    words = within_words(within) + (f" --of {of}" if of != "calls" else "")
+    title = f"trace {found['id']}{words}: {duration(layout.whole(drawn))}"
+    _draw(_Graph(drawn, title, _MEANING[by], answer["left_out"]), output)
+
+
+def _of_both(trace: str, other: str, output: Path | None, by: str, as_json: bool, within: dict[str, Any]) -> None:
+    if any(value is not None for value in within.values()):
+        raise UsageError("two traces are compared as a whole, step by step: leave out what narrows one.")
+    if is_capture(trace) != is_capture(other):
+        raise UsageError("a capture is compared with a capture, a trace with a trace; `profctl list` lists traces.")
+    with traces() as source:
+        answer = source.ask("merged_diff", trace, other=other, limit=0).value()
+    if as_json:
+        emit_json(answer)
+        return
+    differences = Differences(answer["nodes"], by, answer["per"])
+    if not differences.boxes:
         raise UsageError(_nothing(by))
-    title = f"trace {found['id']}{within_words(within)}: {duration(layout.whole(drawn))}"
+    per = "per step" if answer["per"] == "step" else "in all"
+    title = f"{other}, compared with {trace}: {duration(layout.whole(differences.boxes))} {per}"
+    meaning = f"{_MEANING[by]} Red: longer than in {trace}. Blue: shorter."
+    if answer["message"]:
+        say(printable(answer["message"]))
+    _draw(_Graph(differences.boxes, title, meaning, answer["left_out"], differences), output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    boxes: list[layout.Box]
+    title: str
+    meaning: str
+    left_out: int  # paths that the answer has not
+    differences: Differences | None = None
+
+
+def _draw(graph: _Graph, output: Path | None) -> None:
+    both = graph.differences
     if output is None:
-        click.echo(f"{title}. {_MEANING[by]}")
+        click.echo(f"{graph.title}. {graph.meaning}")
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
-        for line in terminal.lines(drawn, columns):
+        for line in terminal.lines(graph.boxes, columns, both.change if both else None):
             click.echo(line)
         return
-    written = into_file((piece.encode() for piece in svg.drawing(drawn, title, _MEANING[by])), output)
+    look = (both.look, both.words) if both else None
+    pieces = svg.drawing(graph.boxes, graph.title, graph.meaning, look)
+    written = into_file((piece.encode() for piece in pieces), output)
     say(f"{output}: {size(written)}; open it in a browser.")
-    if narrow := svg.left_out(drawn) + answer["left_out"]:
-        say(f"{counted(narrow, 'path')} of too little time to be seen left out; --step and --window look closer.")
+    if narrow := svg.left_out(graph.boxes) + graph.left_out:
+        closer = "." if both else "; --step and --window look closer."
+        say(f"{counted(narrow, 'path')} of too little time to be seen left out{closer}")
 
 
-def _nothing(by: str) -> str:
+def _nothing(by: str, of: str = "calls") -> str:
+    if of != "calls":
+        return f"there are no {of} with time in this part of the trace; without --of all calls are drawn."
     if by == layout.DEVICE:
         return "there is no work of devices in this part of the trace; without --by device it is drawn by time."
     return "there is no call with a duration in this part of the trace."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from xml.sax.saxutils import escape, quoteattr
 
@@ -19,9 +19,13 @@ _FUNCTIONS = frozenset(("python_function", "sample"))
 _OPERATORS = frozenset(("cpu_op", "module", "module_scope"))
 _RANGES = frozenset(("user_annotation", "range"))
 
+Look = tuple[Callable[[Box], str], Callable[[Box, int], str]]
+"""The class of a box in flame.css, and what its title says, given the width of all."""
 
-def drawing(found: Sequence[Box], title: str, what: str) -> Iterator[str]:
-    """The file, piece by piece. `what`: what the width of a box means, in a few words."""
+
+def drawing(found: Sequence[Box], title: str, what: str, look: Look | None = None) -> Iterator[str]:
+    """The file, piece by piece. `what`: what the width of a box means, in a few words. `look`: absent: by its kind."""
+    kind_of, words_of = look or (_kind, _words)
     total = whole(found)
     shown = [box for box in found if box.width >= total * SHARE_LEAST]
     height = _HEAD + _ROW * (2 + max((box.depth for box in shown), default=0)) + 8
@@ -37,7 +41,7 @@ def drawing(found: Sequence[Box], title: str, what: str) -> Iterator[str]:
     )
     yield _group("all", f"all\n{duration(total)}", 0, total, -1, total)
     for box in shown:
-        yield _group(_kind(box), _words(box, total), box.left, box.width, box.depth, total)
+        yield _group(kind_of(box), words_of(box, total), box.left, box.width, box.depth, total)
     yield f"<script><![CDATA[\n{_asset('flame.js')}]]></script>\n</svg>\n"
 
 

@@ -1,8 +1,11 @@
 // @ts-check
-// Two traces: what became slower, faster, new and gone from A to B, as `profctl diff A B` says it.
+// Two traces, or two captures: what became slower, faster, new and gone from A to B, as `profctl diff A B` says it, one
+// flame graph of both, and the steps of both on one scale.
 
 import { ask } from "./ask.js";
 import { h, load, section } from "./dom.js";
+import { graphOfBoth } from "./flame_both.js";
+import { twoCharts } from "./steps_both.js";
 import { table } from "./table.js";
 import { duration, printable, shown, wholeName } from "./units.js";
 
@@ -13,7 +16,7 @@ const SIGNS = { slower: "▲", new: "▲", faster: "▼", gone: "▼", same: "="
 
 /** @param {string} a @param {string} b @param {URLSearchParams} given @returns {import("./app.js").Page} */
 export function comparePage(a, b, given) {
-  const found = h("div");
+  const [found, graph, charts] = [h("div"), h("div"), h("div")];
   const by = BY.find((one) => one === given.get("by")) ?? BY[0];
   const choice = h(
     "select",
@@ -22,14 +25,19 @@ export function comparePage(a, b, given) {
   );
   const draw = (/** @type {string} */ how) => load(found, (signal) => ask("diff", a, { other: b, by: how }, signal), changes);
   draw(by);
-  const sides = h("p", { class: "line" }, "A ", h("a", { href: `#/trace/${a}` }, a), " B ", h("a", { href: `#/trace/${b}` }, b),
-    h("a", { href: `#/compare/${b}/${a}` }, "Other way round"), h("label", {}, "By ", choice));
+  load(charts, (signal) => Promise.all([a, b].map((id) => ask("steps", id, {}, signal))), ([first, second]) => [twoCharts(a, first, b, second)]);
+  load(graph, (signal) => ask("merged_diff", a, { other: b, limit: 0 }, signal), (told) => [
+    told.message && h("p", { class: "dim" }, printable(told.message)), graphOfBoth(told),
+  ]);
+  const sides = h("p", { class: "line" }, "A ", h("a", { href: pageOf(a) }, a), " B ", h("a", { href: pageOf(b) }, b),
+    h("a", { href: `#/compare/${b}/${a}` }, "Other way round"));
+  const differences = section("Differences", h("p", { class: "line" }, h("label", {}, "By ", choice)), found);
   const update = (/** @type {URLSearchParams} */ now) => {
     const how = BY.find((one) => one === now.get("by")) ?? BY[0];
     /** @type {HTMLSelectElement} */ (choice).value = how;
     draw(how);
   };
-  return { element: h("div", {}, h("h1", {}, "Compare"), sides, found), title: `Compare ${a} with ${b}`, update };
+  return { element: h("div", {}, h("h1", {}, "Compare"), sides, section("Steps", charts), section("Flame graph of both", graph), differences), title: `Compare ${a} with ${b}`, update };
 }
 
 /** @param {any} told of `diff` */
@@ -41,10 +49,13 @@ function changes(told) {
   const more = changed.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS}; profctl diff --limit 0 has all.`);
   return [
     h("p", {}, counts, told.message && ` ${printable(told.message)}`),
-    section("In all", table("In all", columns(), told.totals)),
-    section("Changes", changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), more),
+    h("h3", {}, "In all"), table("In all", columns(), told.totals),
+    h("h3", {}, "Changes"), changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), more,
   ];
 }
+
+/** @param {string} id of a trace or a capture */
+const pageOf = (id) => (/^[cf]/.test(id) ? `#/capture/${id}` : `#/trace/${id}`);
 
 /** @returns {import("./table.js").Column[]} */
 function columns() {

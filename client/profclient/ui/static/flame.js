@@ -13,19 +13,37 @@ const FUNCTIONS = ["python_function", "sample"];
 const OPERATORS = ["cpu_op", "module", "module_scope"];
 const RANGES = ["user_annotation", "range"];
 
+/** @typedef {{controls: HTMLElement[], boxes: () => import("./flame_layout.js").Box[], kind: (node: any) => string,
+ *   words: (box: import("./flame_layout.js").Box, whole: number) => string, key?: (whole: number) => Element}} Sight
+ * How a tree is looked at. `controls` change what `boxes` are: the graph is drawn anew; `key`: what its colors mean */
+
 /** @param {any} tree of `merged_tree` @returns {Element} */
 export function flameGraph(tree) {
+  const device = tree.nodes.some((/** @type {any} */ node) => node.device_total_ns > 0);
+  const weight = weightChoice(device);
+  return graphOf(tree, {
+    controls: [h("label", {}, "Width: ", weight)],
+    boxes: () => boxes(tree.nodes, weight.value),
+    kind: kindOf,
+    words: ({ node, width }, whole) =>
+      `${wholeName(node.name)}\n${duration(width)} (${percent(width / whole)}), itself ${duration(node.self_ns)}, ${counted(node.count, "call")} [${node.kind}]`,
+  });
+}
+
+/** @param {boolean} device whether there is work of devices */
+export const weightChoice = (device) => /** @type {HTMLSelectElement} */ (
+  h("select", {}, h("option", { value: "time" }, "time of threads"), device && h("option", { value: "device" }, "time of devices"))
+);
+
+/** @param {{left_out: number}} tree @param {Sight} sight @returns {Element} */
+export function graphOf(tree, sight) {
   const graph = h("div", { class: "flame", role: "tree", "aria-label": "Flame graph" });
   const told = h("span", { class: "dim", role: "status" });
   const reset = h("button", { type: "button", onclick: () => zoom(-1) }, "Whole graph (Esc)");
   const search = /** @type {HTMLInputElement} */ (
     h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names", oninput: () => find() })
   );
-  const device = tree.nodes.some((/** @type {any} */ node) => node.device_total_ns > 0);
-  const weight = /** @type {HTMLSelectElement} */ (
-    h("select", { onchange: () => begin() }, h("option", { value: "time" }, "time of threads"),
-      device && h("option", { value: "device" }, "time of devices"))
-  );
+  const key = h("div");
   /** @type {import("./flame_layout.js").Box[]} */
   let all = [];
   let [total, zoomed, wanted, wide] = [0, -1, "", 0];
@@ -33,8 +51,9 @@ export function flameGraph(tree) {
   let drawn = new Map();
 
   function begin() {
-    all = boxes(tree.nodes, weight.value);
+    all = sight.boxes();
     total = whole(all);
+    fill(key, sight.key?.(total));
     zoom(-1);
   }
 
@@ -66,19 +85,13 @@ export function flameGraph(tree) {
     const box = all[place];
     const thin = !around && (box.width / within.width) * wide < THIN;
     const made = h("div", {
-      class: `box ${kindOf(box.node)}${thin ? " thin" : ""}`, role: "treeitem", tabindex: -1,
-      "aria-level": box.depth + 1, "aria-label": words(box), title: words(box), "data-place": place,
+      class: `box ${sight.kind(box.node)}${thin ? " thin" : ""}`, role: "treeitem", tabindex: -1,
+      "aria-level": box.depth + 1, "aria-label": sight.words(box, total), title: sight.words(box, total), "data-place": place,
     }, thin ? null : shown(box.node.name));
     made.style.left = around ? "0" : `${(100 * (box.left - within.left)) / within.width}%`;
     made.style.width = around ? "100%" : `${(100 * box.width) / within.width}%`;
     made.style.top = `${ROW * box.depth}px`;
     return made;
-  }
-
-  /** @param {import("./flame_layout.js").Box} box */
-  function words(box) {
-    const { node } = box;
-    return `${wholeName(node.name)}\n${duration(box.width)} (${percent(box.width / total)}), itself ${duration(node.self_ns)}, ${counted(node.count, "call")} [${node.kind}]`;
   }
 
   /** A box and those that it stands on. @param {number} place */
@@ -145,7 +158,8 @@ export function flameGraph(tree) {
   begin();
   const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little time left out.` : null;
   if (!all.length) return h("p", { class: "dim" }, "There is no call with a duration in this part.");
-  return h("div", {}, h("p", { class: "line" }, h("label", {}, "Width: ", weight), search, told, reset), graph,
+  for (const one of sight.controls) one.addEventListener("change", begin);
+  return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset), key, graph,
     h("p", { class: "dim" }, "A click or Enter zooms, arrow keys walk. ", left));
 }
 

@@ -31,7 +31,7 @@ export function boxes(nodes, by) {
 export const whole = (found) => found.reduce((sum, box) => sum + (box.depth === 0 ? box.width : 0), 0);
 
 /** @param {any[]} nodes */
-function callers(nodes) {
+export function callers(nodes) {
   /** @type {number[]} */
   const way = []; // from the root down to a node
   return nodes.map((node, place) => {

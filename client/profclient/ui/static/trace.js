@@ -6,7 +6,7 @@ import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
 import { devicesPart } from "./devices.js";
 import { fill, h, leave, load, problem, section } from "./dom.js";
-import { flameGraph } from "./flame.js";
+import { flamePart } from "./flame_part.js";
 import { memoryPart } from "./memory.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
@@ -29,8 +29,8 @@ const SORTS = [
 export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
-  const [summary, found, steps, times, graph] = Array.from({ length: 5 }, () => h("div"));
-  const [rows, memory, devices] = [topTable(id), memoryPart(id), devicesPart(id)];
+  const [summary, found, steps, times] = Array.from({ length: 4 }, () => h("div"));
+  const [graph, rows, memory, devices] = [flamePart(id), topTable(id), memoryPart(id), devicesPart(id)];
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -51,7 +51,7 @@ export function tracePage(id, given) {
   const narrow = () => {
     words();
     chart?.select(part.step);
-    load(graph, (signal) => ask("merged_tree", id, { limit: 0, ...argumentsOf(part) }, signal), (tree) => [flameGraph(tree)]);
+    graph.narrow(argumentsOf(part));
     rows.narrow(argumentsOf(part));
     memory.narrow(argumentsOf(part));
   };
@@ -99,6 +99,7 @@ export function tracePage(id, given) {
   }, (told) => {
     if (told.start_ns === null) return [h("p", { class: "dim" }, "There is no event in this trace.")];
     begin = BigInt(told.start_ns);
+    graph.offer(told.tracks);
     line = timeline(id, told, all, goTo, rows.find);
     follow();
     return [line.element];
@@ -119,7 +120,7 @@ export function tracePage(id, given) {
     section("Steps", steps),
     section("Timeline", times),
     narrowed,
-    section("Flame graph", graph),
+    section("Flame graph", graph.element),
     section("Top", rows.element),
     memory.element,
     devices.element,

@@ -115,6 +115,7 @@ class Order:
             "left_out": max(count - most, 0),
             "process": [_named(process) for _, process in threads],
             "thread": [_named(thread) for thread, _ in threads],
+            "thread_id": [cut(str(thread.get("id", ""))) for thread, _ in threads],
             "strip": [STRIPS[key & 3] for key in self.keys[:most]],
             "first_lane": low[:most].tolist(),
             "lanes": (high - low + 1)[:most].tolist(),

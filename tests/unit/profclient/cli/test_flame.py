@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profclient.cli.flame import layout, svg, terminal
+from profclient.cli.flame.differences import Differences, shade
 from profclient.cli.flame.layout import Box
 from profclient.cli.flame.names import shortened
 
@@ -118,3 +119,49 @@ def test_lines_of_a_terminal() -> None:
 )
 def test_a_name_in_little_room(columns: int, text: str) -> None:
     assert shortened("/home/a/train.py(3): forward", columns) == text
+
+
+def both(depth: int, name: str, a: int, b: int) -> dict[str, Any]:
+    """A node of `merged_diff`."""
+    words = {"depth": depth, "name": name, "kind": "cpu_op", "device_type": "CPU", "a_count": 1, "b_count": 0.5}
+    return {**words, "a_ns": a, "b_ns": b, "a_device_ns": b, "b_device_ns": a}
+
+
+def test_a_graph_of_two_is_as_wide_as_the_second_in_the_color_of_the_difference() -> None:
+    nodes = [both(0, "f", 100, 160), both(1, "slower", 20, 80), both(1, "gone", 30, 0), both(1, "new", 0, 40)]
+    nodes += [both(0, "g", 50, 49)]
+    found = Differences(nodes, layout.TIME, "step")
+    assert places(found.boxes) == [("f", 0, 0, 160), ("slower", 1, 0, 80), ("new", 1, 80, 40), ("g", 0, 160, 49)]
+    assert [found.look(box) for box in found.boxes] == ["more-3", "more-3", "more-3", "alike"]
+    assert [found.change(box, 0) for box in found.boxes] == ["+60%", "+300%", "new", "-2%"]
+    assert found.words(found.boxes[1], 0) == "slower\nA 20 ns, B 80 ns per step: +300%; calls 1 and 0.5 [cpu_op]"
+    other_way = Differences(nodes, layout.DEVICE, "trace")
+    assert places(other_way.boxes)[2] == ("gone", 1, 20, 30)
+    assert [other_way.look(box) for box in other_way.boxes] == ["less-3", "less-3", "more-3", "alike"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "look"),
+    [(100, "more-3"), (50, "more-3"), (49, "more-2"), (12, "more-1"), (3, "alike"), (0, "alike"), (-13, "less-2")],
+)
+def test_shades_are_of_the_largest_difference(difference: int, look: str) -> None:
+    assert shade(difference, 100) == look
+
+
+def test_where_nothing_differs_nothing_has_a_color() -> None:
+    nodes = [both(0, "f", 100_000, 100_030), both(1, "g", 50, 50)]
+    found = Differences(nodes, layout.TIME, "step")
+    assert {found.look(box) for box in found.boxes} == {"alike"}
+    assert {found.look(box) for box in Differences([both(0, "f", 0, 0)], layout.TIME, "step").boxes} == set()
+
+
+def test_every_look_is_in_the_style_of_the_file() -> None:
+    nodes = [both(0, HOSTILE[0], 100, 160), both(0, HOSTILE[1], 50, 49)]
+    found = Differences(nodes, layout.TIME, "step")
+    drawn = "".join(svg.drawing(found.boxes, "title", "what", (found.look, found.words)))
+    root = ElementTree.fromstring(drawn)
+    assert [group.get("class") for group in root.iter(f"{SVG}g")] == ["box all", "box more-3", "box alike"]
+    assert len(list(root.iter(f"{SVG}script"))) == 1
+    for kind in (f"{way}-{strength}" for way in ("more", "less") for strength in (1, 2, 3)):
+        assert drawn.count(f".{kind} rect") == 2  # light and dark
+    assert any("+60%" in line for line in terminal.lines(found.boxes, 80, found.change))

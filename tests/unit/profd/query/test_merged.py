@@ -69,6 +69,32 @@ def test_device_work_stands_below_its_launch_and_counts_for_all_above(tmp_path: 
     ]
 
 
+def test_what_is_left_out_gives_its_time_to_the_nearest_that_is_not(tmp_path: Path) -> None:
+    """Of modules, operators or samples alone, with work of devices below the nearest of them."""
+    events = [
+        Event("nn.Module: Net_0", 0, 100, PYTHON),
+        Event("forward", 5, 95, PYTHON, fields={"parent": 0}),
+        Event("nn.Module: Linear_0", 10, 60, PYTHON, fields={"parent": 1}),
+        Event("linear", 20, 50, fields={"parent": 2}),
+        Event("t.py(7): f", 22, 48, PYTHON, fields={"parent": 3}),
+        Event("mm", 25, 45, fields={"parent": 4}),
+        Event("launch", 30, 32, Kind.RUNTIME, fields={"parent": 5}),
+        Event("sampled", 40, 41, Kind.SAMPLE, fields={"parent": 6}),
+        Event("gemm", 60, 99, Kind.KERNEL, thread=1, fields={"parent": 6, "linked": 6}),
+    ]
+    trace = trace_of(tmp_path, events)
+    assert lines(merged_tree(trace, limit=0, of="modules")) == [
+        (0, "nn.Module: Net_0", 1, 100, 50),
+        (1, "nn.Module: Linear_0", 1, 50, 50),
+        (2, "gemm", 1, 39, 39),
+    ]
+    operators = merged_tree(trace, limit=0, of="operators")
+    assert lines(operators) == [(0, "linear", 1, 30, 10), (1, "mm", 1, 20, 20), (2, "gemm", 1, 39, 39)]
+    assert [node["device_total_ns"] for node in operators["nodes"]] == [39, 39, 39]
+    assert lines(merged_tree(trace, limit=0, of="samples")) == [(0, "sampled", 1, 1, 1)]
+    assert merged_tree(trace, limit=0, of="calls") == merged_tree(trace, limit=0)
+
+
 def test_backward_ops_on_a_thread_of_their_own_take_nothing_from_what_is_around(tmp_path: Path) -> None:
     events = [Event("backward", 0, 50, PYTHON), Event("MmBackward", 10, 40, thread=1, fields={"parent": 0})]
     assert lines(merged_tree(trace_of(tmp_path, events), limit=0)) == [

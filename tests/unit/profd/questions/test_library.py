@@ -329,18 +329,21 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
-    await library.asked(ANN, "diff", mine.id, {"other": imported.id})
+    for name in ("diff", "merged_diff"):
+        await library.asked(ANN, name, mine.id, {"other": imported.id})
     with pytest.raises(Denied):
         await library.asked(BOB, "sql", imported.id, {"sql": "select 1"})
     with pytest.raises(BadInput, match="there is no question 'colour'; there are: summary, top, tree"):
         await library.asked(BOB, "colour", mine.id, {})
-    assert {"diff", *questions} == {*QUESTIONS}
+    assert {"diff", "merged_diff", *questions} == {*QUESTIONS}
     verbs = ("show", *questions[1:])
     assert told == [
         ("trace.import", "ann", imported.id),
         *((f"trace.{verb}", "bob", mine.id) for verb in verbs),
         ("trace.diff", "ann", mine.id),
         ("trace.diff", "ann", imported.id),
+        ("trace.merged_diff", "ann", mine.id),
+        ("trace.merged_diff", "ann", imported.id),
     ]
 
 

@@ -20,6 +20,7 @@ from profd.model.formats import FORMATS
 from profd.model.question import AnswerKind, Cost
 from profd.query.averages import SORT_DEFAULT, SORT_KEYS
 from profd.query.diff import BY
+from profd.query.merged import OF
 from profd.query.timeline import CLASSIC, CURRENT
 from profd.query.top import BY as BY_OF_CAPTURE
 from profd.questions.jobs import DIRECTORIES
@@ -62,6 +63,7 @@ def test_choices_are_those_that_the_functions_know() -> None:
     assert choices["timeline", "lines"] == tuple(what.value for what in What)
     assert choices["timeline", "rules"] == (CURRENT, CLASSIC)
     assert choices["diff", "by"] == BY
+    assert choices["merged_tree", "of"] == OF
     assert QUESTIONS["top"].capture_arguments[0].choices == BY_OF_CAPTURE
     defaults = {(name, one.name): one.default for name, question in QUESTIONS.items() for one in question.arguments}
     assert defaults["top", "sort_by"] == SORT_DEFAULT

@@ -228,6 +228,7 @@ def test_tracks_are_in_order_of_process_and_thread_and_say_what_is_on_them(trace
     assert sum(tracks["events"]) == len(trace)
     assert [tracks["lanes"][place] for place, strip in enumerate(tracks["strip"]) if strip != "calls"] == [1] * 12
     assert tracks["left_out"] == 0
+    assert list(dict.fromkeys(tracks["thread_id"])) == ["", "1", "0", "2"]
     assert "tracks" not in asked(trace, with_tracks=False)
 
 
