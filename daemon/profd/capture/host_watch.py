@@ -121,7 +121,8 @@ class HostWatch:
 
     def look_pause(self, took: float) -> float:
         """Seconds from a look that took so long to the next."""
-        return max(limits.LIVE_LOOK_SECONDS, took * len(self._feeds) / limits.LIVE_LOOK_CORES)
+        alone = min(took / limits.LIVE_LOOK_CORES, limits.LIVE_LOOK_SECONDS_MAX)
+        return max(limits.LIVE_LOOK_SECONDS, alone * len(self._feeds))
 
 
 class _Feed:

@@ -99,8 +99,9 @@ export function nowPage() {
       });
     } catch (error) {
       if (listening !== mine) return; // left, or not seen
+      const what = mine.signal.aborted ? "Nothing is heard of profd any more: it hangs, or the tunnel to it does." : error;
       stop();
-      fill(told, problem(mine.signal.aborted ? "Nothing is heard of profctl ui any more." : error, listen));
+      fill(told, problem(what, listen));
     }
   };
   const seen = () => (document.hidden ? stop() : listen());
