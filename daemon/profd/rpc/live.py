@@ -89,5 +89,9 @@ def _only(row: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 def _cut(row: dict[str, Any]) -> dict[str, Any]:
     """Processes choose these, and may choose them long."""
+    return {key: _short(value) if key in _TEXTS and isinstance(value, str) else value for key, value in row.items()}
+
+
+def _short(text: str) -> str:
     most = limits.LIVE_TEXT_CHARACTERS_MAX
-    return {key: value[:most] if key in _TEXTS and isinstance(value, str) else value for key, value in row.items()}
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,7 +11,7 @@ import { counted, printable, shown, whole, wholeName } from "./units.js";
 
 const GROW_MS = 250; // while something goes on
 const SILENT_MS = 50_000; // the daemon says every 15 s that it goes on
-const NAMES = ["PID", "Rank", "User", "State", "Capture", "By", "What to do", "Command"];
+const NAMES = ["PID", "Rank", "User", "State", "Capture", "By", "Advice", "Command"];
 
 /** @returns {import("./app.js").Page} */
 export function nowPage() {
@@ -57,7 +57,9 @@ export function nowPage() {
     const [live, done] = [sorted.filter((one) => one.finished_ns === null), sorted.filter((one) => one.finished_ns !== null)];
     show.running(live.map((one) => [one.capture, one]));
     show.ended(done.map((one) => [one.capture, one]));
-    show.processes([...processes.values()].sort((a, b) => a.pid - b.pid).map((one) => [one.pid, one]));
+    const held = new Map(live.flatMap((one) => one.targets.filter((/** @type {any} */ target) => target.passed.length)
+      .map((/** @type {any} */ target) => [target.pid, one.capture])));
+    show.processes([...processes.values()].sort((a, b) => a.pid - b.pid).map((one) => [one.pid, asHeld(one, held.get(one.pid) ?? null)]));
     fill(counts.running, live.length ? null : "Nothing is recorded.");
     fill(counts.ended, done.length ? null : "No capture yet.");
     const more = leftOut ? ` ${whole(leftOut)} more are not shown: profctl ps lists them.` : "";
@@ -122,6 +124,16 @@ export function nowPage() {
     form?.close();
   };
   return { element, title: "Now", close };
+}
+
+/** Rows that were looked at before a capture began, or ended, as they are since. @type {WeakMap<any, any>} */
+const since = new WeakMap();
+
+/** @param {any} row @param {string | null} capture that holds the process now; others' are not known here */
+function asHeld(row, capture) {
+  if (capture === row.capture || (!capture && row.state !== "recording")) return row;
+  if (since.get(row)?.capture !== capture) since.set(row, { ...row, capture, state: capture ? "recording" : "ready" });
+  return since.get(row);
 }
 
 const readOnly = () =>

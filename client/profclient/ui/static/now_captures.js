@@ -3,7 +3,7 @@
 
 import { order } from "./ask.js";
 import { fill, h, problem } from "./dom.js";
-import { ago, counted, duration, printable, shown, whole } from "./units.js";
+import { counted, duration, printable, shown, whole } from "./units.js";
 
 const ENDS_WELL = ["stored", "partial"];
 
@@ -39,8 +39,11 @@ export function over(capture) {
 function about(capture) {
   const length = capture.iterations ? counted(capture.iterations, "step") : capture.duration_ns ? duration(capture.duration_ns) : "until it is stopped";
   const whose = `of ${capture.owner}`;
-  return printable([whose, length, capture.finished_ns ? ago(capture.finished_ns) : "", capture.reason ?? ""].filter(Boolean).join(" · "));
+  return printable([whose, length, capture.finished_ns ? `ended ${moment(capture.finished_ns)}` : "", capture.reason ?? ""].filter(Boolean).join(" · "));
 }
+
+/** By the clock: the page may stay as it is for hours. @param {number | bigint} unixNs */
+const moment = (unixNs) => new Date(Number(unixNs) / 1e6).toLocaleString("en-GB");
 
 /** @param {any} target */
 function head(target) {
