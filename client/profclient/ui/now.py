@@ -120,13 +120,14 @@ def _order(asked: Any) -> tuple[Any, Any]:
     seconds, iterations = asked.get("seconds"), asked.get("iterations")
     if (seconds is None) == (iterations is None):
         raise UsageError("a window is so many seconds or so many steps: give one of them.")
-    options = capture_pb2.Options(**{name: asked.get(name) is True for name in _ALSO})
+    shapes, stacks, memory = (asked.get(name) is True for name in _ALSO)
+    options = capture_pb2.Options(shapes=shapes, stacks=stacks, memory=memory)
     if iterations is not None:
         if not _is_whole(iterations, 10_001):
             raise UsageError("a window has between 1 and 10,000 steps.")
         options.iterations = iterations
     else:
-        if type(seconds) not in (int, float) or not 0.001 <= seconds <= SECONDS_MAX:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.001 <= seconds <= SECONDS_MAX:
             raise UsageError(f"a window has between 0.001 and {SECONDS_MAX} seconds.")
         options.duration_ns = round(seconds * 1e9)
     return capture_pb2.Selector(pids=pids), options

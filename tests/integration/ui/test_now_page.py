@@ -169,7 +169,7 @@ def told_to(daemon: RunningDaemon, uid: int | None) -> Any:
     with being(uid):
         metadata = daemon.metadata()
     with grpc.insecure_channel(f"unix:{daemon.socket}", options=[("grpc.default_authority", "localhost")]) as channel:
-        stub = query_pb2_grpc.QueryServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
+        stub = query_pb2_grpc.QueryServiceStub(channel)
         call = stub.Query(pb.QueryRequest(name="watch_host", scope=pb.Scope(host=True)), metadata=metadata)
         text = b""
         for part in call:

@@ -33,16 +33,17 @@ class Watch:
     async def until(self, processes: dict[int, str] | None = None, captures: list[str] | None = None) -> None:
         """Read until this is told."""
         async with asyncio.timeout(LONG):
-            while processes not in (None, self.processes) or captures not in (None, list(self.captures.values())):
+            while processes not in (None, self.processes) or captures not in (None, sorted(self.captures.values())):
                 await self.read()
 
     async def read(self) -> Moment:
         """The next moment."""
         moment = await anext(self.moments)
         self.wholes += moment.whole
-        self.processes = {pid: row for pid, row in self.processes.items() if pid not in moment.gone} | moment.processes
+        self.processes = {pid: row for pid, row in self.processes.items() if pid not in moment.gone}
+        self.processes |= moment.processes
         kept = {name: row for name, row in self.captures.items() if name not in moment.captures_gone}
-        self.captures = kept | moment.captures
+        self.captures = {**kept, **moment.captures}
         self.left_out = moment.left_out
         return moment
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class Served:
         """What this caller is told, line by line."""
         call = self.stub.Query(WATCH, metadata=(("profd-token", self.tokens.issue(caller)),))
 
-        async def parsed() -> AsyncIterator[Any]:
+        async def parsed() -> AsyncGenerator[Any, None]:
             rest = b""
             async for part in call:
                 rest += part.data
