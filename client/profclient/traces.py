@@ -135,7 +135,7 @@ class RemoteTraces:
                 f"{trace} is a capture of many hosts: bring it here with `profctl collect {trace} --to DIR`, and ask "
                 f"`profctl --store DIR {question} {trace}`."
             )
-        scope = query_pb2.Scope(**{"capture" if is_capture(trace) else "trace": trace})
+        scope = query_pb2.Scope(capture=trace) if is_capture(trace) else query_pb2.Scope(trace=trace)
         request = query_pb2.QueryRequest(name=question, scope=scope)
         request.arguments.update({name: _sent(value) for name, value in arguments.items() if value is not None})
         return Answer(_about(self._daemon.stream(self._daemon.questions.Query, request), scope))

@@ -160,6 +160,22 @@ STREAM_STALLS_CROWDED_SECONDS: Final = 5.0  # of all chunks together, while othe
 RATES_USERS_MAX: Final = 4096  # whose use is remembered
 SHARES_CROWD_FACTOR: Final = 4  # times what the host may have: the most, however many users have a part each
 
+# Watches of the host (`watch_host`): processes and captures as they change
+LIVE_PER_UID_MAX: Final = 8  # open at once: a tab has one while it is seen
+LIVE_MAX: Final = 64
+LIVE_RESERVED: Final = 16
+LIVE_SECONDS: Final = 0.25  # between two messages: what changes meanwhile is in the second
+LIVE_CORES: Final = 0.05  # that working out captures may take of the event loop, for one user's watches
+LIVE_LOOK_SECONDS: Final = 2.0  # between two looks at all processes, for one user's watches
+LIVE_LOOK_CORES: Final = 0.02  # that such looks may take, for all users together: then they are fewer,
+LIVE_LOOK_SECONDS_MAX: Final = 10.0  # but one in so long for all together: where cores are busy a look takes long
+LIVE_BEAT_SECONDS: Final = 15.0  # without a change: then a message says that it goes on
+LIVE_STALL_SECONDS: Final = 30.0  # that a message waits for its reader
+LIVE_PROCESSES_MAX: Final = 500  # that a message has; the others are counted
+LIVE_TARGETS_MAX: Final = 32  # of one capture; the others are counted
+LIVE_ENDED: Final = 10  # captures that are over
+LIVE_TEXT_CHARACTERS_MAX: Final = 300  # of a command or a sentence
+
 # Ingest: event chunks from streamers (untrusted: whoever has the target's uid can be one)
 INGEST_CHUNK_BYTES_MAX: Final = 1 * MiB  # one chunk, and all chunks of one message
 INGEST_CHUNK_EVENTS_MAX: Final = 65_536  # an arena chunk holds 2046

@@ -8,7 +8,8 @@ import os
 import pwd
 import socket
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from profclient.errors import BusyError, ClientError, DeniedError, NotFoundError, TimeoutExpired, UsageError
 from profclient.ui.asking import checked
 from profclient.ui.gate import NO_ORIGIN
+from profclient.ui.now import WATCH, WRITES
 
 if TYPE_CHECKING:
     from profclient.ui.server import PageServer
@@ -50,6 +52,7 @@ _STATUS: Final[dict[type[ClientError], HTTPStatus]] = {
     TimeoutExpired: HTTPStatus.GATEWAY_TIMEOUT,
 }
 _JSON: Final = "application/json"
+_LINES: Final = "application/jsonl"
 _FORM: Final = "application/x-www-form-urlencoded"
 
 _ENTERED: Final = """<!doctype html>
@@ -131,8 +134,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         if not self.page_server.keys.opens(self.headers.get("Authorization")):
             raise Refused(HTTPStatus.UNAUTHORIZED, "This tab has no key of the server. Run profctl ui again.")
-        self.page_server.use()
         asked = self._json(body)
+        if self.path == WATCH:  # a page that is left open is not used
+            self._stream(self.page_server.watches.lines(cast("socket.socket", self.connection)))
+            return
+        self.page_server.use()
         if self.path == "/api/host":
             self._send_json(self._host())
         elif self.path == "/api/traces":
@@ -140,6 +146,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/api/ask":
             found = self.page_server.library.answer(checked(asked), cast("socket.socket", self.connection))
             self._send(HTTPStatus.OK, _JSON, found)
+        elif self.page_server.write and self.path in WRITES:
+            self._send_json(WRITES[self.path](asked))
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.")
 
@@ -174,6 +182,7 @@ class Handler(BaseHTTPRequestHandler):
             "user": user,
             "uid": uid,
             "store": self.page_server.library.name or None,
+            "write": self.page_server.write,
         }
 
     def _body(self) -> bytes:
@@ -201,14 +210,34 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send(status, _JSON, json.dumps({"error": text, "kind": kind}).encode())
 
+    def _stream(self, lines: Iterator[bytes]) -> None:
+        """JSON lines as they come; an error before the first has its status, a later one is the last line."""
+        with closing(lines):  # type: ignore[type-var]  # a generator: its place is free at once
+            piece = next(lines, b"")
+            self._head(HTTPStatus.OK, _LINES, "Transfer-Encoding", "chunked")
+            self.close_connection = True
+            try:
+                while piece:
+                    self._send_piece(piece)
+                    piece = next(lines, b"")
+            except ClientError as error:
+                self._send_piece(json.dumps({"error": str(error), "kind": error.kind}).encode() + b"\n")
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _send_piece(self, piece: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+
     def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self._head(status, kind, "Content-Length", str(len(body)))
+        self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, kind: str, framing: str, value: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in _HEADERS.items():
-            self.send_header(name, value)
+        self.send_header(framing, value)
+        for name, text in _HEADERS.items():
+            self.send_header(name, text)
         self.end_headers()
-        self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Of what http.server refuses by itself: no word of the request comes back."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from profclient.loopback import COMMON, own_address
 from profclient.ui.asking import Library
 from profclient.ui.gate import Keys, Names
+from profclient.ui.now import Watches
 from profclient.ui.peers import Peers
 
 UNUSED_SECONDS: Final = 8 * 3600.0
@@ -50,8 +51,10 @@ class PageServer(ThreadingMixIn, TCPServer):
         port: int = 0,
         unused_seconds: float = UNUSED_SECONDS,
         say: Callable[[str], None] = lambda text: None,
+        write: bool = False,
     ) -> None:
-        """`page`: where the browser begins, such as `/trace/ID`; `say`: of remarks for whoever began it.
+        """`page`: where the browser begins, such as `/trace/ID`; `say`: of remarks for whoever began it; `write`: the
+        page may begin and end captures.
 
         Raises OSError where the port cannot be had, or the kernel does not tell users apart.
         """
@@ -61,6 +64,7 @@ class PageServer(ThreadingMixIn, TCPServer):
         super().__init__((own_address(), port), Handler)
         self.address, self.port = str(self.server_address[0]), int(self.server_address[1])
         self.library, self.page = library, page
+        self.watches, self.write = Watches(library), write
         self.names, self.keys = Names(self.address, self.port), Keys()
         self.url = f"http://{self.address}:{self.port}/"
         self.tunnel_url = f"http://{COMMON}:{self.port}/"  # at the near end of one

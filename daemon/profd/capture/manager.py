@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Final
 
 from profd.capture import admission
@@ -75,6 +75,7 @@ class CaptureManager:
         self.planner = Planner(sources, table, headroom, settings, self._held)
         self._runs: dict[str, dict[ProcessId, TargetRun]] = {}
         self._watchers: dict[str, Watchers] = {}
+        self.on_changed: set[Callable[[CaptureRecord], None]] = set()  # of who watches all captures
         self._leases: dict[str, ClientLease] = {}
         self._recorded = RecordedSeconds()
         self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
@@ -286,6 +287,8 @@ class CaptureManager:
         watchers = self._watchers.get(record.id)
         if watchers is not None:
             watchers.notify()
+        for changed in self.on_changed:
+            changed(record)
 
     def _target_settled(self, record: CaptureRecord, target: TargetRecord, run: TargetRun) -> None:
         self._book.hold(record, target, run.before)
@@ -369,6 +372,17 @@ class CaptureManager:
     def list(self, caller: Caller, limit: int) -> Sequence[CaptureRecord]:
         """Newest first."""
         return [self._book.told(record) for record in self._book.visible(caller)[:limit]]
+
+    def current(self, caller: Caller, ended: int) -> Sequence[CaptureRecord]:
+        """Those that run, and so many that ended last; newest first."""
+        visible = [self._book.told(record) for record in self._book.visible(caller)]
+        over = [record.id for record in visible if record.terminal][:ended]
+        return [record for record in visible if not record.terminal or record.id in over]
+
+    def passed(self, capture: str, process: ProcessId) -> Sequence[tuple[State, int]]:
+        """The states of a target that is not over, and the Unix ns at which each began; empty: it is over."""
+        run = self._runs.get(capture, {}).get(process)
+        return run.passed if run is not None else ()
 
     def stop(self, caller: Caller, prefix: str = "") -> CaptureRecord:
         """Ask every live target to end. Sources that cannot stop say so and run to their window's end.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,7 @@ class TargetRun:
         self._others: set[asyncio.Task[None]] = set()
         self._timers: dict[m.Timer, asyncio.TimerHandle] = {}
         self.before = target.state  # the last event
+        self.passed = [(target.state, time.time_ns())]  # states, and when each began: of this run
         self.recorded_seconds = 0.0  # by our clock, not by what is told of it
         self._since: float | None = None  # it records
         self._watch: Watch | None = None
@@ -133,6 +135,8 @@ class TargetRun:
         """Feed the machine and do what it says."""
         self.before = self.target.state
         actions = self._machine.handle(event)
+        if self.target.state is not self.before:
+            self.passed.append((self.target.state, time.time_ns()))
         self._measure()
         for action in actions:
             self._perform(action)

@@ -19,6 +19,7 @@ class AnswerKind(Enum):
     VALUE = auto()  # one JSON value: the function returns it, or yields it in pieces of bytes
     ROWS = auto()  # JSON lines: the function yields (how many, their bytes)
     BYTES = auto()  # a file: the function writes it to `out` and returns how many events it has
+    LIVE = auto()  # JSON lines, as something changes: no function, the daemon itself answers (rpc/live.py)
 
 
 class Scope(StrEnum):
@@ -26,6 +27,7 @@ class Scope(StrEnum):
 
     TRACE = "trace"  # a stored one
     CAPTURE = "capture"  # the stored traces of one, of which the asker may read any
+    HOST = "host"  # what happens on it now, as far as the asker may see it
 
 
 class Cost(Enum):
@@ -42,7 +44,7 @@ class Question:
 
     name: str
     help: str
-    function: str  # "module:name": workers import what they are asked for, the daemon never does
+    function: str  # "module:name": workers import what they are asked for, the daemon never does; empty: of the host
     answer: AnswerKind
     arguments: tuple[Argument, ...] = ()
     cost: Cost = Cost.LONG
@@ -62,6 +64,8 @@ class Question:
     @property
     def scopes(self) -> list[Scope]:
         """What it may be asked of."""
+        if self.answer is AnswerKind.LIVE:
+            return [Scope.HOST]
         return [Scope.TRACE, *([Scope.CAPTURE] if self.of_capture else [])]
 
     @property
@@ -69,10 +73,18 @@ class Question:
         """The arguments that name another trace."""
         return [argument for argument in self.arguments if argument.kind is ArgumentKind.TRACE]
 
+    def require(self, scope: Scope) -> None:
+        """Raises BadInput where it cannot be asked of such a thing."""
+        if scope in self.scopes:
+            return
+        if Scope.HOST in self.scopes:
+            raise BadInput(f"{self.name} is asked of the host, and of no {scope}")
+        of, instead = ("the host", "a trace") if scope is Scope.HOST else (f"a {scope}", "one of its traces")
+        raise BadInput(f"{self.name} cannot be asked of {of}: ask {instead} (`profctl list`)")
+
     def checked(self, values: Mapping[str, object], scope: Scope = Scope.TRACE) -> dict[str, Any]:
         """All arguments, those that are absent or None by their defaults. Raises BadInput, also for another scope."""
-        if scope not in self.scopes:
-            raise BadInput(f"{self.name} cannot be asked of a {scope}: ask one of its traces (`profctl list`)")
+        self.require(scope)
         of_capture = self.capture_arguments if scope is Scope.CAPTURE else ()
         arguments = (*self.arguments, *of_capture)
         known = [argument.name for argument in arguments]

@@ -17,7 +17,7 @@ JOBS: Final[dict[str, str]] = {
     # args and result: `answers/hangs/job.py`.
     JUDGE_HANG: "profd.answers.hangs.job:judged",
     # args and result: `questions/answer.py`.
-    **{name: f"profd.questions.answer:job_of/{name}" for name in QUESTIONS},
+    **{name: f"profd.questions.answer:job_of/{name}" for name, one in QUESTIONS.items() if one.function},
 }
 
 SHORT: Final = frozenset(

@@ -135,6 +135,8 @@ class ReadLibrary:
         that there is not, or that is beyond its limits.
         """
         question = find(name)
+        if Scope.HOST in question.scopes:
+            question.require(Scope.TRACE if capture is None else Scope.CAPTURE)
         others = {argument.name: argument.checked(values.get(argument.name) or "") for argument in question.others}
         if capture is not None:
             return await self._capture_asked(caller, question, {"trace": capture, **others}, values)

@@ -10,7 +10,7 @@ from profd.model.arguments import Flag, Integer, Text, Texts, Trace
 from profd.model.formats import FORMATS
 from profd.model.question import AnswerKind, Cost, Question
 
-VALUE, ROWS, BYTES = AnswerKind
+VALUE, ROWS, BYTES, LIVE = AnswerKind
 
 _SORT_KEYS: Final = (
     *("self_cpu_time_total", "cpu_time_total", "self_device_time_total", "device_time_total", "backward_time_total"),
@@ -44,7 +44,7 @@ _TABLE: Final = (
         *("top", "Where the time went, by name.", "profd.query.top:top", VALUE),
         cost=Cost.SHORT,
         rollups=("top", "top-raw", "top-module", "top-module-raw"),
-        version=2,  # recursion of functions is counted once
+        version=3,  # what self time went to, by looks
         arguments=(
             Text(
                 *("group_by", "A row for each of these, too."),
@@ -243,6 +243,7 @@ _TABLE: Final = (
         arguments=(Integer("row", "Its row, as in `tree`.", default=0, least=0),),
     ),
     Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
+    Question("watch_host", "Processes and captures that you may see, as they change.", "", LIVE, offline=False),
 )
 
 QUESTIONS: Final = {question.name: question for question in _TABLE}

@@ -5,20 +5,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from google.protobuf import struct_pb2
 from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc
 
+from profd.capture.host_watch import HostWatch
 from profd.errors import BadInput
-from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX
+from profd.limits import QUESTION_ARGUMENTS_MAX, QUESTION_LIST_MAX, RPC_CHUNK_BYTES
 from profd.model.arguments import Argument
-from profd.model.question import Question
+from profd.model.question import Question, Scope
 from profd.questions.library import Library
 from profd.questions.reading import Asked
-from profd.questions.table import QUESTIONS
+from profd.questions.table import QUESTIONS, find
 from profd.rpc.answers import Crowded, pieces
+from profd.rpc.live import lines
 from profd.rpc.traces import trace_message
 from profd.trust import caller as callers
 
@@ -26,19 +28,37 @@ from profd.trust import caller as callers
 class QueryServicer(query_pb2_grpc.QueryServiceServicer):
     """All calls of the service."""
 
-    def __init__(self, library: Library, crowded: Crowded) -> None:
+    def __init__(self, library: Library, crowded: Crowded, live: HostWatch | None = None) -> None:
+        """`live`: None, and nothing is said of the host."""
         self._library = library
         self._crowded = crowded
+        self._live = live
 
     async def Query(self, request: pb.QueryRequest, context: object) -> AsyncIterator[pb.QueryResponse]:
         values = plain(request.arguments)
         scope = request.scope
+        if scope.WhichOneof("of") == "host":
+            async with contextlib.aclosing(self._of_host(request.name, values)) as answer:
+                async for part in answer:
+                    yield part
+            return
         capture = scope.capture if scope.WhichOneof("of") == "capture" else None
         asked = await self._library.asked(callers.current(), request.name, scope.trace, values, capture)
         yield pb.QueryResponse(header=_header(asked))
         async with contextlib.aclosing(pieces(self._library, asked, self._crowded)) as answer:
             async for piece in answer:
                 yield pb.QueryResponse(data=piece)
+
+    async def _of_host(self, name: str, values: dict[str, object]) -> AsyncGenerator[pb.QueryResponse, None]:
+        question = find(name)
+        question.checked(values, Scope.HOST)
+        if self._live is None:
+            raise BadInput("nothing is watched here; ask the daemon of the host")
+        yield pb.QueryResponse(header=pb.QueryHeader(name=name, kind=_kind(question), version=question.version))
+        async with contextlib.aclosing(lines(self._live, callers.current())) as answer:
+            async for line in answer:
+                for at in range(0, len(line), RPC_CHUNK_BYTES):
+                    yield pb.QueryResponse(data=line[at : at + RPC_CHUNK_BYTES])
 
     async def ListQuestions(self, request: pb.ListQuestionsRequest, context: object) -> pb.ListQuestionsResponse:
         return pb.ListQuestionsResponse(questions=map(_row, QUESTIONS.values()))

@@ -60,6 +60,7 @@ from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
 from profd.rpc.ingest import IngestServicer
+from profd.rpc.live import live
 from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
@@ -477,7 +478,7 @@ class Daemon:
             ),
             "profd.v1.QueryService": (
                 query_pb2_grpc.add_QueryServiceServicer_to_server,
-                QueryServicer(self._library, self._pool.crowded),
+                QueryServicer(self._library, self._pool.crowded, live(self._manager)),
             ),
             "profd.v1.IngestService": (
                 ingest_pb2_grpc.add_IngestServiceServicer_to_server,

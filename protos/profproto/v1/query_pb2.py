@@ -26,33 +26,33 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from profproto.v1 import trace_pb2 as profproto_dot_v1_dot_trace__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18profproto/v1/query.proto\x12\x08profd.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18profproto/v1/trace.proto\"1\n\x05Scope\x12\x0f\n\x05trace\x18\x01 \x01(\tH\x00\x12\x11\n\x07\x63\x61pture\x18\x02 \x01(\tH\x00\x42\x04\n\x02of\"h\n\x0cQueryRequest\x12\x1e\n\x05scope\x18\x01 \x01(\x0b\x32\x0f.profd.v1.Scope\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x82\x01\n\x0bQueryHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04kind\x18\x02 \x01(\x0e\x32\x14.profd.v1.AnswerKind\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x1f\n\x06traces\x18\x04 \x03(\x0b\x32\x0f.profd.v1.Trace\x12\x0f\n\x07\x63\x61pture\x18\x05 \x01(\t\"P\n\rQueryResponse\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.profd.v1.QueryHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\xc8\x01\n\x10QuestionArgument\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.profd.v1.ArgumentKind\x12\x0c\n\x04help\x18\x03 \x01(\t\x12\'\n\x07\x64\x65\x66\x61ult\x18\x04 \x01(\x0b\x32\x16.google.protobuf.Value\x12\x12\n\x05least\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04most\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07\x63hoices\x18\x07 \x03(\tB\x08\n\x06_leastB\x07\n\x05_most\"\xf6\x01\n\x0bQuestionRow\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04help\x18\x02 \x01(\t\x12$\n\x06\x61nswer\x18\x03 \x01(\x0e\x32\x14.profd.v1.AnswerKind\x12-\n\targuments\x18\x04 \x03(\x0b\x32\x1a.profd.v1.QuestionArgument\x12\r\n\x05scope\x18\x05 \x01(\t\x12\x0f\n\x07offline\x18\x06 \x01(\x08\x12\x0f\n\x07version\x18\x07 \x01(\r\x12\x0e\n\x06scopes\x18\x08 \x03(\t\x12\x35\n\x11\x63\x61pture_arguments\x18\t \x03(\x0b\x32\x1a.profd.v1.QuestionArgument\"\x16\n\x14ListQuestionsRequest\"A\n\x15ListQuestionsResponse\x12(\n\tquestions\x18\x01 \x03(\x0b\x32\x15.profd.v1.QuestionRow*Y\n\nAnswerKind\x12\x16\n\x12\x41NSWER_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41NSWER_VALUE\x10\x01\x12\x0f\n\x0b\x41NSWER_ROWS\x10\x02\x12\x10\n\x0c\x41NSWER_BYTES\x10\x03*\x8c\x01\n\x0c\x41rgumentKind\x12\x18\n\x14\x41RGUMENT_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41RGUMENT_INTEGER\x10\x01\x12\x11\n\rARGUMENT_FLAG\x10\x02\x12\x11\n\rARGUMENT_TEXT\x10\x03\x12\x12\n\x0e\x41RGUMENT_TEXTS\x10\x04\x12\x12\n\x0e\x41RGUMENT_TRACE\x10\x05\x32\x9c\x01\n\x0cQueryService\x12:\n\x05Query\x12\x16.profd.v1.QueryRequest\x1a\x17.profd.v1.QueryResponse0\x01\x12P\n\rListQuestions\x12\x1e.profd.v1.ListQuestionsRequest\x1a\x1f.profd.v1.ListQuestionsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18profproto/v1/query.proto\x12\x08profd.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x18profproto/v1/trace.proto\"A\n\x05Scope\x12\x0f\n\x05trace\x18\x01 \x01(\tH\x00\x12\x11\n\x07\x63\x61pture\x18\x02 \x01(\tH\x00\x12\x0e\n\x04host\x18\x03 \x01(\x08H\x00\x42\x04\n\x02of\"h\n\x0cQueryRequest\x12\x1e\n\x05scope\x18\x01 \x01(\x0b\x32\x0f.profd.v1.Scope\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\x82\x01\n\x0bQueryHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04kind\x18\x02 \x01(\x0e\x32\x14.profd.v1.AnswerKind\x12\x0f\n\x07version\x18\x03 \x01(\r\x12\x1f\n\x06traces\x18\x04 \x03(\x0b\x32\x0f.profd.v1.Trace\x12\x0f\n\x07\x63\x61pture\x18\x05 \x01(\t\"P\n\rQueryResponse\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.profd.v1.QueryHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\xc8\x01\n\x10QuestionArgument\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.profd.v1.ArgumentKind\x12\x0c\n\x04help\x18\x03 \x01(\t\x12\'\n\x07\x64\x65\x66\x61ult\x18\x04 \x01(\x0b\x32\x16.google.protobuf.Value\x12\x12\n\x05least\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04most\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07\x63hoices\x18\x07 \x03(\tB\x08\n\x06_leastB\x07\n\x05_most\"\xf6\x01\n\x0bQuestionRow\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04help\x18\x02 \x01(\t\x12$\n\x06\x61nswer\x18\x03 \x01(\x0e\x32\x14.profd.v1.AnswerKind\x12-\n\targuments\x18\x04 \x03(\x0b\x32\x1a.profd.v1.QuestionArgument\x12\r\n\x05scope\x18\x05 \x01(\t\x12\x0f\n\x07offline\x18\x06 \x01(\x08\x12\x0f\n\x07version\x18\x07 \x01(\r\x12\x0e\n\x06scopes\x18\x08 \x03(\t\x12\x35\n\x11\x63\x61pture_arguments\x18\t \x03(\x0b\x32\x1a.profd.v1.QuestionArgument\"\x16\n\x14ListQuestionsRequest\"A\n\x15ListQuestionsResponse\x12(\n\tquestions\x18\x01 \x03(\x0b\x32\x15.profd.v1.QuestionRow*j\n\nAnswerKind\x12\x16\n\x12\x41NSWER_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41NSWER_VALUE\x10\x01\x12\x0f\n\x0b\x41NSWER_ROWS\x10\x02\x12\x10\n\x0c\x41NSWER_BYTES\x10\x03\x12\x0f\n\x0b\x41NSWER_LIVE\x10\x04*\x8c\x01\n\x0c\x41rgumentKind\x12\x18\n\x14\x41RGUMENT_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41RGUMENT_INTEGER\x10\x01\x12\x11\n\rARGUMENT_FLAG\x10\x02\x12\x11\n\rARGUMENT_TEXT\x10\x03\x12\x12\n\x0e\x41RGUMENT_TEXTS\x10\x04\x12\x12\n\x0e\x41RGUMENT_TRACE\x10\x05\x32\x9c\x01\n\x0cQueryService\x12:\n\x05Query\x12\x16.profd.v1.QueryRequest\x1a\x17.profd.v1.QueryResponse0\x01\x12P\n\rListQuestions\x12\x1e.profd.v1.ListQuestionsRequest\x1a\x1f.profd.v1.ListQuestionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'profproto.v1.query_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ANSWERKIND']._serialized_start=1009
-  _globals['_ANSWERKIND']._serialized_end=1098
-  _globals['_ARGUMENTKIND']._serialized_start=1101
-  _globals['_ARGUMENTKIND']._serialized_end=1241
+  _globals['_ANSWERKIND']._serialized_start=1025
+  _globals['_ANSWERKIND']._serialized_end=1131
+  _globals['_ARGUMENTKIND']._serialized_start=1134
+  _globals['_ARGUMENTKIND']._serialized_end=1274
   _globals['_SCOPE']._serialized_start=94
-  _globals['_SCOPE']._serialized_end=143
-  _globals['_QUERYREQUEST']._serialized_start=145
-  _globals['_QUERYREQUEST']._serialized_end=249
-  _globals['_QUERYHEADER']._serialized_start=252
-  _globals['_QUERYHEADER']._serialized_end=382
-  _globals['_QUERYRESPONSE']._serialized_start=384
-  _globals['_QUERYRESPONSE']._serialized_end=464
-  _globals['_QUESTIONARGUMENT']._serialized_start=467
-  _globals['_QUESTIONARGUMENT']._serialized_end=667
-  _globals['_QUESTIONROW']._serialized_start=670
-  _globals['_QUESTIONROW']._serialized_end=916
-  _globals['_LISTQUESTIONSREQUEST']._serialized_start=918
-  _globals['_LISTQUESTIONSREQUEST']._serialized_end=940
-  _globals['_LISTQUESTIONSRESPONSE']._serialized_start=942
-  _globals['_LISTQUESTIONSRESPONSE']._serialized_end=1007
-  _globals['_QUERYSERVICE']._serialized_start=1244
-  _globals['_QUERYSERVICE']._serialized_end=1400
+  _globals['_SCOPE']._serialized_end=159
+  _globals['_QUERYREQUEST']._serialized_start=161
+  _globals['_QUERYREQUEST']._serialized_end=265
+  _globals['_QUERYHEADER']._serialized_start=268
+  _globals['_QUERYHEADER']._serialized_end=398
+  _globals['_QUERYRESPONSE']._serialized_start=400
+  _globals['_QUERYRESPONSE']._serialized_end=480
+  _globals['_QUESTIONARGUMENT']._serialized_start=483
+  _globals['_QUESTIONARGUMENT']._serialized_end=683
+  _globals['_QUESTIONROW']._serialized_start=686
+  _globals['_QUESTIONROW']._serialized_end=932
+  _globals['_LISTQUESTIONSREQUEST']._serialized_start=934
+  _globals['_LISTQUESTIONSREQUEST']._serialized_end=956
+  _globals['_LISTQUESTIONSRESPONSE']._serialized_start=958
+  _globals['_LISTQUESTIONSRESPONSE']._serialized_end=1023
+  _globals['_QUERYSERVICE']._serialized_start=1277
+  _globals['_QUERYSERVICE']._serialized_end=1433
 # @@protoc_insertion_point(module_scope)

@@ -14,6 +14,7 @@ class AnswerKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ANSWER_VALUE: _ClassVar[AnswerKind]
     ANSWER_ROWS: _ClassVar[AnswerKind]
     ANSWER_BYTES: _ClassVar[AnswerKind]
+    ANSWER_LIVE: _ClassVar[AnswerKind]
 
 class ArgumentKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -27,6 +28,7 @@ ANSWER_UNSPECIFIED: AnswerKind
 ANSWER_VALUE: AnswerKind
 ANSWER_ROWS: AnswerKind
 ANSWER_BYTES: AnswerKind
+ANSWER_LIVE: AnswerKind
 ARGUMENT_UNSPECIFIED: ArgumentKind
 ARGUMENT_INTEGER: ArgumentKind
 ARGUMENT_FLAG: ArgumentKind
@@ -35,12 +37,14 @@ ARGUMENT_TEXTS: ArgumentKind
 ARGUMENT_TRACE: ArgumentKind
 
 class Scope(_message.Message):
-    __slots__ = ("trace", "capture")
+    __slots__ = ("trace", "capture", "host")
     TRACE_FIELD_NUMBER: _ClassVar[int]
     CAPTURE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     trace: str
     capture: str
-    def __init__(self, trace: _Optional[str] = ..., capture: _Optional[str] = ...) -> None: ...
+    host: bool
+    def __init__(self, trace: _Optional[str] = ..., capture: _Optional[str] = ..., host: bool = ...) -> None: ...
 
 class QueryRequest(_message.Message):
     __slots__ = ("scope", "name", "arguments")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.as_json import process_json
 from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, say, table, wrapped
 from profclient.connection import Daemon
@@ -22,29 +23,12 @@ def ps(everything: bool, as_json: bool, **values: Any) -> None:
     with Daemon() as daemon:
         targets = daemon.call(daemon.captures.ListTargets, request).targets
     if as_json:
-        emit_json([target_json(target) for target in targets])
+        emit_json([process_json(target) for target in targets])
         return
     if not targets:
         say("You have no Python or GPU process here. `profctl ps --all` shows every process.")
         return
     _print(targets)
-
-
-def target_json(target: capture_pb2.Target) -> dict[str, Any]:
-    """One process of the contract. Absent is null."""
-    return {
-        "pid": target.pid,
-        "user": target.user,
-        "command": target.command,
-        "job": target.job or None,
-        "rank": target.rank if target.HasField("rank") else None,
-        "gpus": list(target.gpus),
-        "framework": target.framework or None,
-        "sources": list(target.sources),
-        "state": target.state,
-        "reason": target.reason or None,
-        "fix": target.fix or None,
-    }
 
 
 def _print(targets: list[capture_pb2.Target]) -> None:

@@ -16,33 +16,38 @@ from profclient.loopback import COMMON, tunnel
 from profclient.ui.asking import Library
 from profclient.ui.server import UNUSED_SECONDS, PageServer
 
+_NOW = "now"
 _CAPTURES = "cf"  # ids begin so; those of traces with a digit
 _PAGE = re.compile(
-    r"/(?:(?:trace|capture|ranks|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII
+    r"/(?:now|(?:trace|capture|ranks|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII
 )
 
 
 @click.command()
-@click.argument("what", metavar="[TRACE|CAPTURE|URL]", default="")
+@click.argument("what", metavar="[TRACE|CAPTURE|now|URL]", default="")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--write", is_flag=True, help="Let the page begin and end captures, as you may. [it only reads]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve at this port. [any that is free]")
-def ui(what: str, no_browser: bool, port: int) -> None:
-    """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons.
+def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
+    """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons; and what runs now.
 
     profctl serves the page with your rights, on loopback, to your own processes, until Ctrl-C or until nobody has used
-    it for 8 hours. It reads and changes nothing. The browser gets in by a key that is good once. A colleague opens an
-    address that you copy from the page with `profctl ui ADDRESS`.
+    it for 8 hours. It reads and changes nothing, unless you give --write. The browser gets in by a key that is good
+    once. A colleague opens an address that you copy from the page with `profctl ui ADDRESS`.
 
     \b
       profctl ui                       # the list of traces
       profctl ui 06v1                  # straight to a trace
+      profctl ui --write now           # what runs, and captures of it
       profctl ui 'http://127.93.7.40:40123/#/trace/06v1?step=12'
       profctl --store DIR ui           # without a daemon
     """
     library = Library(click.get_current_context().find_root().obj)
+    if write and library.store is not None:
+        raise UsageError("--write begins captures, and a store's folder has no processes: leave --store or it out.")
     page = page_of(what)
     try:
-        server = PageServer(library, page, port, say=say)
+        server = PageServer(library, page, port, say=say, write=write)
     except OSError as error:
         raise UsageError(f"port {port} cannot be used: {error.strerror}; leave --port out.") from error
     with server, ExitStack() as ending:
@@ -77,8 +82,8 @@ def page_of(what: str) -> str:
         if not _PAGE.fullmatch(page):
             raise UsageError("this address leads to no page of profctl ui; copy it from the browser as it is.")
         return page
-    if not what:
-        return "/"
+    if what in ("", _NOW):
+        return f"/{what}"
     page = f"/capture/{what}" if what[0] in _CAPTURES else f"/trace/{what}"
     if not _PAGE.fullmatch(page):
         raise UsageError(f"{what!r} is no id of a trace or a capture; `profctl list` lists traces.")

@@ -1,10 +1,11 @@
 // @ts-check
-// Which page an address names: `#/`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/compare/A/B?by=name`. The
+// Which page an address names: `#/`, `#/now`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/compare/A/B?by=name`. The
 // address is all of the state, so that it can be copied, and gone back to.
 
 import { enter, host } from "./ask.js";
 import { comparePage } from "./compare.js";
 import { fill, h, leave, problem } from "./dom.js";
+import { nowPage } from "./now.js";
 import { ranksPage } from "./ranks.js";
 import { tracePage } from "./trace.js";
 import { tracesPage } from "./traces.js";
@@ -20,6 +21,7 @@ let open = null;
 function found(path) {
   const [, kind, one, other] = path.split("/");
   if (kind === "") return () => tracesPage("");
+  if (kind === "now") return () => nowPage();
   if (kind === "capture" && one) return () => tracesPage(one);
   if (kind === "ranks" && one) return () => ranksPage(one);
   if (kind === "trace" && one) return (given) => tracePage(one, given);
@@ -59,10 +61,11 @@ async function start() {
       );
       return;
     }
-    const { host: name, user, uid, store } = await host();
+    const { host: name, user, uid, store, write } = await host();
     const where = store ? `the store in ${store}` : `profd on ${name}`;
     fill(/** @type {Element} */ (document.getElementById("host")), printable(`${where}, as ${user}`));
     document.body.dataset.uid = String(uid);
+    document.body.toggleAttribute("data-write", write);
   } catch (error) {
     fill(main, problem(error, start));
     return;

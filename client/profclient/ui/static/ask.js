@@ -56,39 +56,78 @@ export function ask(question, trace, given = {}, signal = undefined) {
 /** As of `profctl list --json`. @param {AbortSignal} [signal] @returns {Promise<any[]>} */
 export const traces = (signal) => post("/api/traces", {}, signal);
 
-/** @returns {Promise<{host: string, user: string, uid: number, store: string | null}>} */
+/** @returns {Promise<{host: string, user: string, uid: number, store: string | null, write: boolean}>} */
 export const host = () => post("/api/host", {});
+
+/** To change something, where the server was begun with --write. @param {"estimate" | "start" | "stop"} what
+ * @param {any} body @param {AbortSignal} [signal] @returns {Promise<any>} */
+export const order = (what, body, signal) => post(`/api/${what}`, body, signal);
+
+/** Hear each line of what happens on the host, until it is aborted. A Problem where it ends otherwise.
+ * @param {AbortSignal} signal @param {(line: any) => void} heard */
+export async function watch(signal, heard) {
+  try {
+    const answer = await send("/api/watch", {}, signal);
+    if (!answer.ok || !answer.body) throw refused(answer, await answer.text());
+    const text = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (let { done, value } = await text.read(); !done; { done, value } = await text.read()) {
+      const lines = (rest + value).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines.map(parsed)) {
+        if (line.error) throw new Problem(line.error, line.kind);
+        heard(line);
+      }
+    }
+  } catch (error) {
+    if (signal.aborted || error instanceof Problem) throw error;
+  }
+  throw gone();
+}
 
 /** @param {string} path @param {any} body @param {AbortSignal} [signal] @returns {Promise<any>} */
 async function post(path, body, signal = undefined) {
   let answer;
   let text;
   try {
-    answer = await fetch(path, {
-      method: "POST",
-      headers: {
-        "Content-Type": "application/json",
-        Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}`,
-      },
-      body: JSON.stringify(body),
-      cache: "no-store",
-      credentials: "omit",
-      signal,
-    });
+    answer = await send(path, body, signal);
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Problem(
-      "profctl ui does not answer: it has ended, or the tunnel to it is closed. Run it again; this address, put " +
-        "behind `profctl ui` in quotes, leads back here.",
-      "gone",
-    );
+    throw gone();
   }
-  const found = parsed(text);
-  if (answer.status === 401) sessionStorage.removeItem(KEPT);
-  if (!answer.ok) throw new Problem(found?.error ?? "The server refused.", found?.kind ?? "failure");
-  return found;
+  if (!answer.ok) throw refused(answer, text);
+  return parsed(text);
 }
+
+/** @param {string} path @param {any} body @param {AbortSignal} [signal] */
+function send(path, body, signal) {
+  return fetch(path, {
+    method: "POST",
+    headers: {
+      "Content-Type": "application/json",
+      Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}`,
+    },
+    body: JSON.stringify(body),
+    cache: "no-store",
+    credentials: "omit",
+    signal,
+  });
+}
+
+/** @param {Response} answer @param {string} text */
+function refused(answer, text) {
+  if (answer.status === 401) sessionStorage.removeItem(KEPT);
+  const found = parsed(text);
+  return new Problem(found?.error ?? "The server refused.", found?.kind ?? "failure");
+}
+
+const gone = () =>
+  new Problem(
+    "profctl ui does not answer: it has ended, or the tunnel to it is closed. Run it again; this address, put " +
+      "behind `profctl ui` in quotes, leads back here.",
+    "gone",
+  );
 
 /** JSON, with integers that a double does not hold as BigInt: a moment in ns is one. @param {string} text */
 function parsed(text) {

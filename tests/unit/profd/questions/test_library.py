@@ -335,7 +335,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         await library.asked(BOB, "sql", imported.id, {"sql": "select 1"})
     with pytest.raises(BadInput, match="there is no question 'colour'; there are: summary, top, tree"):
         await library.asked(BOB, "colour", mine.id, {})
-    assert {"diff", "merged_diff", *questions} == {*QUESTIONS}
+    assert {"diff", "merged_diff", "watch_host", *questions} == {*QUESTIONS}  # the last of which is of no trace
     verbs = ("show", *questions[1:])
     assert told == [
         ("trace.import", "ann", imported.id),

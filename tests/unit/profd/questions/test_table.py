@@ -28,7 +28,7 @@ from profd.questions.table import QUESTIONS, find
 from profd.workers.jobs import imported
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", [name for name, one in QUESTIONS.items() if one.function])
 def test_a_function_takes_what_its_row_says(name: str) -> None:
     question = QUESTIONS[name]
     parameters = inspect.signature(imported(question.function)).parameters

@@ -315,6 +315,7 @@ async def test_the_table_is_served(rig: Rig) -> None:
     assert [*rows] == [*QUESTIONS]
     assert [*rows["tree"].scopes] == ["trace"]
     assert [*rows["top"].scopes] == ["trace", "capture"]
+    assert ([*rows["watch_host"].scopes], rows["watch_host"].answer) == (["host"], pb.ANSWER_LIVE)
     assert [one.name for one in rows["top"].capture_arguments] == ["by"]
     assert (rows["tree"].answer, rows["tree"].scope, rows["tree"].offline) == (pb.ANSWER_ROWS, "trace", True)
     arguments = {(name, one.name): one for name, row in rows.items() for one in row.arguments}
@@ -328,6 +329,24 @@ async def test_the_table_is_served(rig: Rig) -> None:
     for name, row in rows.items():
         for one in row.arguments:
             assert QUESTIONS[name].checked(plain(struct_pb2.Struct(fields={one.name: one.default})))
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "says"),
+    [
+        ("watch_host", pb.Scope(trace=FIRST), "watch_host is asked of the host, and of no trace"),
+        ("watch_host", pb.Scope(capture="c0"), "watch_host is asked of the host, and of no capture"),
+        ("top", pb.Scope(host=True), "top cannot be asked of the host: ask a trace (`profctl list`)"),
+        ("colour", pb.Scope(host=True), "there is no question 'colour'"),
+    ],
+)
+async def test_the_host_is_asked_what_is_of_it(rig: Rig, name: str, scope: pb.Scope, says: str) -> None:
+    call = rig.stub.Query(pb.QueryRequest(name=name, scope=scope), metadata=rig.metadata)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(call))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert says in str(caught.value.details())
+    assert rig.used == []
 
 
 async def test_reflection_lists_it(rig: Rig) -> None:
