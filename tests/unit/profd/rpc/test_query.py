@@ -359,7 +359,7 @@ async def test_reflection_lists_it(rig: Rig) -> None:
 async def test_the_request_of_the_docs_is_answered(rig: Rig) -> None:
     """As a client that knows JSON and reflection sends it."""
     text = (Path(__file__).parents[4] / "docs" / "questions.md").read_text()
-    (asked,) = re.findall(r"ask -d '(.*)' \S+ profd\.v1\.QueryService/Query", text)
+    (asked,) = re.findall(r"ask -d '(.*)' [^']*profd\.v1\.QueryService/Query", text)
     request = json_format.Parse(asked, pb.QueryRequest())
     parts = [part async for part in rig.stub.Query(request, metadata=rig.metadata)]
     assert len(json.loads(parts[1].data)) == 5
