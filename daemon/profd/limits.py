@@ -420,8 +420,9 @@ JAX_RECORDING_BYTES_MAX: Final = 2 * GiB  # of all windows of one recording
 JAX_WINDOWS_MAX: Final = 60  # of one recording: each is a file, and a worker takes 128 descriptors
 JAX_LAST_NS_MAX: Final = 25_000_000_000  # that a recording may keep of what came last: JAX_WINDOWS_MAX snapshots
 JAX_LEFTOVERS_MAX: Final = 64  # continuous sessions of an earlier daemon that are ended
-JAX_REQUESTS_AT_ONCE: Final = 8  # of the whole daemon, which holds their answers in memory
-JAX_REQUESTS_AT_ONCE_PER_UID: Final = 6  # a server that does not answer keeps its place for half a minute and longer
+JAX_REQUESTS_AT_ONCE: Final = 10  # of the whole daemon, which holds their answers in memory
+# All processes of a node of eight GPUs begin together; a server that does not answer keeps its place for half a minute.
+JAX_REQUESTS_AT_ONCE_PER_UID: Final = 8
 
 # Bundles: traces as files of other hosts
 BUNDLE_FILES_MAX: Final = 4096  # TRACE_EVENTS_MAX in segments
