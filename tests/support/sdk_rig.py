@@ -132,7 +132,7 @@ class Rig:
         return fake
 
     def record(
-        self, made: asyncio.Future[None] | None = None, cuda: bool = False, **options: Any
+        self, made: asyncio.Future[None] | None = None, cuda: bool = False, together: int = 1, **options: Any
     ) -> asyncio.Task[Recording]:
         session = Session(
             "c1",
@@ -141,6 +141,7 @@ class Rig:
             lambda state, doing: self.said.append((state, doing)),
             keep=self.kept.extend,
             made=made,
+            together=together,
         )
         asked = Options(**{"duration_ns": 600 * SECOND, **options})
         return asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))

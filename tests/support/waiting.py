@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar, TypeVarTuple
 
 PATIENCE_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 0.005
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 
 
 def until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_SECONDS) -> T:
@@ -34,3 +36,24 @@ async def comes(attempt: Callable[[], Awaitable[T | None]]) -> T:
         while (found := await attempt()) is None:
             await asyncio.sleep(_PAUSE_SECONDS)
         return found
+
+
+class Standstill(Generic[*Given, T]):
+    """Work of the program that stands still where it is called, once `skip` calls have passed, until it may `go_on`."""
+
+    def __init__(self, work: Callable[[*Given], T], skip: int = 0) -> None:
+        self._work = work
+        self._skip = skip
+        self.reached = threading.Event()
+        self._on = threading.Event()
+
+    def __call__(self, *given: *Given) -> T:
+        self._skip -= 1
+        if self._skip < 0:
+            self.reached.set()
+            assert self._on.wait(PATIENCE_SECONDS), "whoever has to let it go on waits for it"
+        return self._work(*given)
+
+    def go_on(self) -> None:
+        """This call, and all after it."""
+        self._on.set()

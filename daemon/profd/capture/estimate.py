@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,12 @@ class HostHeadroom:
     def __init__(self, state_dir: Path, memory: Memory | None = None, space: Space | None = None) -> None:
         self._space = space or Space(state_dir)
         self._memory = memory or Memory()
+
+    async def ahead(self, uid: int, processes: Sequence[ProcessId]) -> AbstractContextManager[None]:
+        """Look at the memory of these for a user; within the block `of`, and whoever shares the Memory, says what was
+        seen. Nothing may be awaited in it.
+        """
+        return await self._memory.ahead(uid, [process.pid for process in processes], len(processes))
 
     def of(self, process: ProcessId) -> Headroom:
         """The room that is left for this process now."""

@@ -182,7 +182,7 @@ class CaptureManager:
         for plan in plans:
             if _self_disarming(plan):
                 self._launch(record, plan, None)
-        await asyncio.sleep(0)  # these are told to begin before anything else is done
+        await asyncio.sleep(0)  # these begin before anything else is done: a few are told by then
         failure = await self._book.write(record)
         why = {"reason": record.reason} if record.reason else {}
         self._audit.write("capture.start", caller.uid, capture=record.id, **why, **_audited(plans))

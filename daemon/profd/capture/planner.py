@@ -136,7 +136,8 @@ class Planner:
             )
         await self._prepare(selection.allowed)
         families = Families(snapshot)
-        plans = [self._plan(caller, request, process, families) for process in selection.allowed]
+        with await self._headroom.ahead(caller.uid, [process.id for process in selection.allowed]):
+            plans = [self._plan(caller, request, process, families) for process in selection.allowed]
         plans += [self._forbidden(process) for process in selection.forbidden]
         return plans + [self._missing(pid) for pid in selection.missing]
 

@@ -23,6 +23,7 @@ from profd.attached.collectives import Collectives
 from profd.attached.ingest.intake import Ingest
 from profd.attached.ingest.pushed import Pushed
 from profd.attached.ingest.streamers import Streamers
+from profd.attached.sdk.arena_size import ArenaSizes
 from profd.attached.sdk.cuda import CudaSource
 from profd.attached.sdk.handover import SdkParts
 from profd.attached.sdk.planning import Collecting
@@ -109,6 +110,7 @@ class Daemon:
         self._metrics = Metrics()
         self._tokens = Tokens()
         self._sockets = SocketFiles()
+        self._memory = Memory()
         self._nvml = Nvml()
         self._porters = Porters(change_identity=os.geteuid() == 0 and not config.user)
         # Who reads connections of callers: it costs a process of each, so only where something may be passed there.
@@ -279,7 +281,7 @@ class Daemon:
             journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
-            headroom=HostHeadroom(state_dir, space=self._store.space),
+            headroom=HostHeadroom(state_dir, self._memory, self._store.space),
             ended=DeathWatch(self._table),
             settings=settings,
             begin_sidecar=begin_sidecar,
@@ -304,15 +306,15 @@ class Daemon:
         self._ingest.open()
         self._closing.callback(self._ingest.close)
         root = os.geteuid() == 0 and not self._config.user
-        memory = Memory()
         self._streamers = Streamers(
-            self._config.socket, self._ingest.find, change_identity=root, room=lambda: memory.left(os.getpid())
+            self._config.socket, self._ingest.find, change_identity=root, room=lambda: self._memory.left(os.getpid())
         )
         self._closing.push_async_callback(self._streamers.close)
 
     def _make_sources(self) -> list[Source]:
         """All there are; in which order they are asked, they declare. A new one is made here."""
-        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, _collecting(self._config))
+        collecting, sizes = _collecting(self._config), ArenaSizes(self._memory)
+        parts = SdkParts(self._ingest, self._streamers, self._config.arena_bytes, collecting, sizes)
         attached = (self._agents, parts, self._config.agents, self._config.state_dir / "journal", self._leases)
         sampler = PySpySource()
         sampler.starts.on_waited = self._metrics.sampler_wait.observe

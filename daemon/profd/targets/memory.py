@@ -8,19 +8,21 @@ code) and what has to be written first do not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from profd.targets import procfs
+from profd.targets import first_looks, procfs
 
 _V1_UNLIMITED: Final = 1 << 60
 _MOUNTS_BYTES: Final = 1 << 20
 _PAGE: Final = resource.getpagesize()
+_AT_A_TIME: Final = 16  # processes, a few ms, between which other users have their turns
 
 
 class Bound(Enum):
@@ -30,6 +32,9 @@ class Bound(Enum):
     HOST = "host"
     ADDRESS_SPACE = "RLIMIT_AS"
     FILE = "RLIMIT_FSIZE"
+
+
+_OF_MEMORY: Final = frozenset((Bound.CGROUP, Bound.HOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +63,43 @@ class Memory:
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
         self._mounts: list[_Mount] | None = None
+        self._seen: Mapping[int, list[Room]] = {}
 
     def rooms(self, pid: int) -> list[Room]:
         """The limits of this process, as far as they can be read."""
-        return [*self._host(), *self._cgroups(pid), *self._limits(pid)]
+        seen = self._seen.get(pid)
+        return self.read(pid) if seen is None else seen
 
     def left(self, pid: int) -> int | None:
         """The least of what is left of memory itself; None: not known."""
-        rooms = [*self._host(), *self._cgroups(pid)]
-        return min((room.free for room in rooms), default=None)
+        seen = self._seen.get(pid)
+        rooms = [*self._host(), *self._cgroups(pid)] if seen is None else seen
+        return min((room.free for room in rooms if room.bound in _OF_MEMORY), default=None)
+
+    def read(self, pid: int) -> list[Room]:
+        """`rooms` as they are now. May be called from any thread."""
+        return [*self._host(), *self._cgroups(pid), *self._limits(pid)]
+
+    async def ahead(self, uid: int, pids: Sequence[int], together: int) -> contextlib.AbstractContextManager[None]:
+        """Look at these for a user now; within the block, in which nothing may be awaited, `rooms` and `left` say what
+        was seen. `together`: processes that are looked at for the same request.
+        """
+        seen: dict[int, list[Room]] = {}
+        for first in range(0, len(pids), _AT_A_TIME):
+            some = pids[first : first + _AT_A_TIME]
+            seen.update(zip(some, await first_looks.look(uid, together, self._read_all, some), strict=True))
+        return self._as_seen(seen)
+
+    def _read_all(self, pids: Sequence[int]) -> list[list[Room]]:
+        return list(map(self.read, pids))
+
+    @contextlib.contextmanager
+    def _as_seen(self, seen: Mapping[int, list[Room]]) -> Iterator[None]:
+        self._seen = seen
+        try:
+            yield
+        finally:
+            self._seen = {}
 
     def _host(self) -> Iterator[Room]:
         for line in _text(self._proc / "meminfo").splitlines():

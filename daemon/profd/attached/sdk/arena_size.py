@@ -36,13 +36,13 @@ class ArenaSizes:
     """Finds sizes; knows what has been given to others that share a limit, as none of it may be touched yet."""
 
     def __init__(self, memory: Memory | None = None) -> None:
-        self._memory = memory or Memory()
+        self.memory = memory or Memory()  # of which a look at many is asked ahead
         self._held: defaultdict[str, int] = defaultdict(int)  # by name of what is shared
         self._users: defaultdict[int, int] = defaultdict(int)  # by uid, of those who have a part of the host only
 
     def find(self, pid: int, most: int, *, uid: int = 0, force: bool = False) -> Size:
         """The largest arena up to `most` that the process, of this user, can bear now."""
-        rooms = self._memory.rooms(pid)
+        rooms = self.memory.rooms(pid)
         tightest = min(rooms, key=self._share, default=None)
         least = min((self._part(room, uid) for room in rooms if room.bound is Bound.HOST), default=most)
         if not force and least < min(ARENA_BYTES_LEAST, most) and not self._refuses(tightest, most):
@@ -64,7 +64,7 @@ class ArenaSizes:
     @contextlib.contextmanager
     def holding(self, pid: int, size: int, uid: int = 0) -> Iterator[None]:
         """While the process, of this user, has an arena of that size, or is asked to make one."""
-        names = {room.name for room in self._memory.rooms(pid) if room.name}
+        names = {room.name for room in self.memory.rooms(pid) if room.name}
         for name in names:
             self._held[name] += size
         if not _has_all(uid):

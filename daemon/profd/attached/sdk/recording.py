@@ -31,6 +31,7 @@ from profd.gpu.states import GpuState
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
+from profd.targets.first_looks import look
 from profd.targets.identity import Accepted, Standing
 from profd.targets.pickup import Refused
 from profd.targets.process import Process
@@ -77,9 +78,11 @@ class SdkRecorder:
 
     async def run(self) -> Recording:
         """Record; whatever happens, the agent is told to stop, and the arena let go of."""
-        if await self._stopped_before_start():
+        await self._reach_start()
+        standing = await look(self._process.uid, self._session.together, self._accepted.standing)
+        if self._session.stop.is_set():
             return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "stopped before the window began")
-        if self._accepted.standing() is Standing.CHANGED:
+        if standing is Standing.CHANGED:
             return Recording(State.FAILED, Reason.TARGET_ENDED, self._accepted.moved_on())
         self._session.report(State.ARMED, "arming the process")
         self._ordered_ns = time.monotonic_ns()
@@ -208,8 +211,8 @@ class SdkRecorder:
         can = self._hello.can
         return "cuda" in can and (self._process.cuda or "ranges" not in can)
 
-    async def _stopped_before_start(self) -> bool:
-        """Wait for the agreed start; True if the capture was stopped meanwhile."""
+    async def _reach_start(self) -> None:
+        """Wait for the agreed start, or until the capture is stopped."""
         ahead = 0.0
         if self._options.start_at_ns is not None:
             ahead = (self._options.start_at_ns - time.time_ns()) / 1e9
@@ -218,7 +221,6 @@ class SdkRecorder:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._session.stop.wait(), ahead)
         self._mark_ns = time.monotonic_ns()
-        return self._session.stop.is_set()
 
     async def _window(self, arm: Arm, intake: Intake, drain: Drain) -> Ending:
         """Until the window is over, for whatever reason."""

@@ -30,7 +30,7 @@ from profd.observers.observers import Observers
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.targets import procfs
-from profd.targets.identity import Accepted
+from profd.targets.first_looks import accept
 from profd.targets.process import Process, ProcessId
 
 Returned = Callable[[str, ProcessId], None]
@@ -246,23 +246,25 @@ class SdkSource(Source):
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process; see Source."""
-        offer, plan = self.offer(process), self.plan(process, options)
-        agent = self._registry.get(process.id)
-        if agent is None or not offer.can or not plan.serves:
-            return _refused(offer, plan)
-        hello = self._operators.hello(process, agent.hello)
-        fix = self._operators.fix(process, hello)
+        together = session.together
         with contextlib.ExitStack() as ending:
+            accepted = ending.enter_context(contextlib.closing(await accept(process.id, process.uid, together)))
+            with await self._parts.sizes.memory.ahead(process.uid, [process.id.pid], together):
+                offer, plan = self.offer(process), self.plan(process, options)
+                agent = self._registry.get(process.id)
+                if agent is None or not offer.can or not plan.serves:
+                    return _refused(offer, plan)
+                arena_bytes = plan.memory_bytes or self._parts.arena_bytes
+                ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes, process.uid))
             self._running[process.id] = session.capture
             ending.callback(self._running.pop, process.id)
-            accepted = ending.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
             lease: Lease | None = None
             if _uses_cupti(process, agent):
                 # Granted where nothing is awaited since `offer` found it free.
                 lease = self._leases.take(process.id, Holder(HolderKind.PROFD, capture=session.capture))
                 ending.callback(self._leases.end, lease)
-            arena_bytes = plan.memory_bytes or self._parts.arena_bytes
-            ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes, process.uid))
+            hello = self._operators.hello(process, agent.hello)
+            fix = self._operators.fix(process, hello)
             parts = replace(self._parts, arena_bytes=arena_bytes)
             try:
                 async with self._sampled(process, options, session, hello) as beside:

@@ -39,7 +39,7 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Sampling
 from profd.sources.pyspy.starts import Starts
-from profd.targets.identity import Accepted
+from profd.targets.first_looks import accept
 from profd.targets.process import Process
 
 HZ_DEFAULT: Final = 100
@@ -170,7 +170,8 @@ class PySpySource(Source):
                 cores = held.enter_context(self.starts.one_more(process.uid))
             except Refused as error:
                 return Recording(State.BUSY, Reason.OVER_LIMIT, f"Process {process.id.pid} is not sampled: {error}.")
-            accepted = held.enter_context(contextlib.closing(Accepted(process.id, process.uid)))
+            accepting = accept(process.id, process.uid, session.together)
+            accepted = held.enter_context(contextlib.closing(await accepting))
             why = await asyncio.to_thread(accepted.hold)
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from profd.capture import planner as module
+from profd.capture.estimate import HostHeadroom
 from profd.capture.planner import Planner, Settings
 from profd.errors import NotFound
+from profd.limits import MiB
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
-from profd.targets import guarded
+from profd.targets import first_looks, guarded
+from profd.targets.memory import Bound, Memory, Room
 from profd.targets.process import Process
 from profd.targets.selector import Selector
 
 from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, process, request
+from tests.support.waiting import Standstill, eventually
 
 
 async def test_what_is_done_beside_the_source_is_a_risk_where_there_is_one() -> None:
@@ -115,3 +121,19 @@ async def test_one_that_did_not_answer_a_moment_ago_is_asked_again(monkeypatch: 
     [plan] = await planner.estimate(ALICE, request(pid))
     assert plan.target.pid == pid
     assert plan.choice.source is not None
+
+
+async def test_the_loop_is_free_while_memory_of_many_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN many processes, a window so long that their memory matters, and files that take their time
+    memory = Memory(Path("/none"))
+    monkeypatch.setattr(memory, "_host", look := Standstill(lambda: [Room(Bound.HOST, MiB)]))
+    source, pids = FakeSource(), range(100, 101 + first_looks.FEW)
+    source.planned = replace(Plan(True), memory_bytes=MiB)
+    planner = Planner(
+        [source], FakeTable(list(map(process, pids))), HostHeadroom(Path("/"), memory), Settings("host"), {}
+    )
+    planning = asyncio.create_task(planner.estimate(ALICE, request(*pids, seconds=60.0)))
+    # WHEN they are estimated THEN the loop goes on, and what was seen is in the answer
+    await eventually(look.reached.is_set)
+    look.go_on()
+    assert ["1 MiB are available" in plan.choice.message for plan in await planning] == [True] * len(pids)

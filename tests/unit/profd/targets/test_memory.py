@@ -156,3 +156,18 @@ def test_this_process_has_room() -> None:
     rooms = Memory().rooms(os.getpid())
     assert all(room.free >= 0 for room in rooms)
     assert Bound.HOST in {room.bound for room in rooms}
+
+
+@pytest.mark.parametrize("pids", [[7], [*range(100, 140), 7]])
+async def test_what_was_seen_ahead_is_said_within_the_block(machine: Machine, pids: list[int]) -> None:
+    # GIVEN a process that was looked at, alone or with others of which nothing is known
+    machine.write("proc/7/cgroup", "")
+    machine.write("proc/meminfo", "MemAvailable: 50 kB\n")
+    memory = Memory(machine.root / "proc")
+    ahead = await memory.ahead(4242, pids, len(pids))
+    # WHEN something has changed THEN what was seen holds for the block, and no longer
+    machine.write("proc/meminfo", "MemAvailable: 10 kB\n")
+    with ahead:
+        assert memory.rooms(7) == [Room(Bound.HOST, 50 * 1024, name="host")]
+        assert (memory.left(7), memory.left(8)) == (50 * 1024, 10 * 1024)
+    assert memory.left(7) == 10 * 1024

@@ -23,7 +23,7 @@ class FixedMemory(Memory):
         super().__init__(Path("/"))
         self.now = list(rooms)
 
-    def rooms(self, pid: int) -> list[Room]:
+    def read(self, pid: int) -> list[Room]:
         return self.now
 
 

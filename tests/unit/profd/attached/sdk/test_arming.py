@@ -14,10 +14,11 @@ from profd.attached.sdk import orphans, planning
 from profd.errors import Exhausted
 from profd.gpu.holders import Holder, HolderKind
 from profd.model.capture import Reason, State
+from profd.targets import first_looks, identity
 
 from tests.support.fake_agent import MiB, memfd
 from tests.support.sdk_rig import ME, Rig
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, Standstill, eventually
 
 
 async def test_an_agent_that_cannot_arm_is_a_refusal(rig: Rig) -> None:
@@ -73,6 +74,39 @@ async def test_a_full_disk_leaves_an_idle_agent(rig: Rig) -> None:
     assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
     fake.send(Kind.CHANGED, job="j")
     await eventually(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
+    fake.close()
+
+
+@pytest.mark.parametrize("what", ["_look", "_host"])  # its identity; limits of memory
+async def test_the_loop_is_free_while_many_are_looked_at(rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    # GIVEN one of many processes of a capture, whose files in /proc take their time
+    reader: object = identity if what == "_look" else rig.source._parts.sizes.memory
+    monkeypatch.setattr(reader, what, look := Standstill(getattr(reader, what)))
+    fake = await rig.attach()
+    recording = rig.record(together=first_looks.FEW + 1)
+    # WHEN it is looked at THEN the loop goes on, and it is armed when that has been seen
+    await eventually(look.reached.is_set)
+    look.go_on()
+    epoch = await rig.armed(fake)
+    await eventually(lambda: bool(rig.drains))
+    fake.send(Kind.STOPPED, epoch, reason="window")
+    assert (await recording).state is State.DRAINING
+    fake.close()
+
+
+async def test_one_that_is_stopped_while_it_is_looked_at_again_is_not_armed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = Standstill(identity._look, skip=1)  # behind the look by which it is accepted
+    monkeypatch.setattr(identity, "_look", again)
+    fake = await rig.attach()
+    recording = rig.record(together=first_looks.FEW + 1)
+    await eventually(again.reached.is_set)
+    rig.stop.set()
+    again.go_on()
+    assert (await recording).state is State.CANCELLED
+    with pytest.raises(BlockingIOError):
+        fake.socket.recv(1)
     fake.close()
 
 

@@ -381,12 +381,11 @@ async def test_what_was_not_accepted_is_not_armed(rig: Rig, monkeypatch: pytest.
     # GIVEN a capture of an attached process that begins later
     waiting, start = asyncio.Event(), asyncio.Event()
 
-    async def wait(self: SdkRecorder) -> bool:
+    async def wait(self: SdkRecorder) -> None:
         waiting.set()
         await start.wait()
-        return False
 
-    monkeypatch.setattr(SdkRecorder, "_stopped_before_start", wait)
+    monkeypatch.setattr(SdkRecorder, "_reach_start", wait)
     rig.path.parent.chmod(0o711)
     rig.path.chmod(0o666)
     with other_program.target() as target:
