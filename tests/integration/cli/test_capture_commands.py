@@ -15,6 +15,12 @@ KINETO = ("--source", "kineto", "--force")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
 
+def records(host):
+    """Whether the capture in work, or the latest one, does."""
+    captures = host.profctl("captures", "--json").json
+    return any(target["state"] == "recording" for capture in captures for target in capture["targets"])
+
+
 def test_ps_lists_what_can_be_profiled(host, program):
     targets = {target["pid"]: target for target in host.profctl("ps", "--json").json}
     assert {"pid", "user", "command", "framework", "sources", "state", "reason", "fix"} <= set(targets[program])
@@ -135,6 +141,7 @@ def test_detach_wait_and_busy(host, program):
     second = host.profctl("start", "--pid", str(program), "--duration", "1s", "--json")
     assert second.code == 5, second.out
     assert first.json["capture"] in second.json["targets"][0]["message"]
+    until(lambda: records(host), "the capture records")
     assert host.profctl("stop", first.json["capture"]).code == 0
     waited = host.profctl("wait", first.json["capture"][:10], "--json")
     assert (waited.code, waited.json["state"]) == (0, "stored")
@@ -156,11 +163,7 @@ def test_control_c_ends_an_open_ended_capture_and_stores_it(host, program, inher
     finally:
         signal.signal(signal.SIGINT, before)
 
-    def recording() -> bool:
-        captures = host.profctl("captures", "--json").json
-        return bool(captures) and captures[0]["targets"][0]["state"] == "recording"
-
-    until(recording, "the capture records")
+    until(lambda: records(host), "the capture records")
     client.send_signal(signal.SIGINT)
     out, err = client.communicate(timeout=120)
     assert client.returncode == 0, err
@@ -171,11 +174,7 @@ def test_stop_keeps_what_was_recorded(host, program):
     started = host.profctl("start", "--pid", str(program), "--duration", "10m", "--detach", "--json", "--force")
     assert started.code == 0, started.err
 
-    def recording() -> bool:
-        captures = host.profctl("captures", "--json").json
-        return bool(captures[0]["targets"][0]["state"] == "recording")
-
-    until(recording, "the capture records")
+    until(lambda: records(host), "the capture records")
     stopped = host.profctl("stop", started.json["capture"], "--json")
     assert stopped.json["state"] == "stored", stopped.out
     assert stopped.json["targets"][0]["events"] > 0

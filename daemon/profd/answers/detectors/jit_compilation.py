@@ -36,7 +36,7 @@ def look(facts: Facts) -> Verdict:
     cut = within.without(whole).total
     spent = whole.total + cut
     several = len(compiles) >= CALLS_MIN or cut >= SHARE_MIN * recorded
-    if not several or spent < SHARE_MIN * recorded:
+    if not spent or not several or spent < SHARE_MIN * recorded:
         return NOTHING
     # What is cut is told by its passes: they are short, and beside whole calls would say little.
     outside = parts.take(np.flatnonzero(~whole.holds(parts.start)))

@@ -14,6 +14,7 @@ from profd.errors import Denied
 from profd.limits import ROLLUP_BYTES_MAX
 from profd.offline import run_here
 from profd.questions.library import Library
+from profd.questions.table import QUESTIONS
 from profd.store.store import Store, StoreLimits
 from profd.trust.caller import Caller
 
@@ -187,7 +188,11 @@ async def test_a_stale_one_is_replaced(store: Store, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("profd.segments.rollups.__version__", "9.9.9")
     assert await top(store, ANN, trace.id) == told
     header = json.loads(file.read_bytes().partition(b"\n")[0].partition(b" ")[2])
-    assert (header["rules"], header["trace"], header["events"]) == ("9.9.9 top 2", trace.id, 50)
+    assert (header["rules"], header["trace"], header["events"]) == (
+        f"9.9.9 top {QUESTIONS['top'].version}",
+        trace.id,
+        50,
+    )
     assert file.read_bytes() != before
 
 

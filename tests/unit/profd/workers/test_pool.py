@@ -318,12 +318,22 @@ async def test_a_capture_is_stored_before_the_questions_that_came_first(
         await pool.run("echo", {}, turn=turn)
         ended.append(name)
 
-    turns = [(f"question {n}", Turn(Holder(1000, reserved=False), Kind.QUESTION)) for n in range(5)]
+    async def hold(until: int, turn: Turn) -> None:
+        with open(os.devnull, "wb") as nowhere:
+            await pool.run("copy", {}, [until, nowhere.fileno()], turn=turn)
+
+    until, release = os.pipe()  # an answer may be there before the next one has asked
+    holds = asyncio.create_task(hold(until, Turn(Holder(1000, reserved=False), Kind.QUESTION)))
+    turns = [(f"question {n}", Turn(Holder(1000, reserved=False), Kind.QUESTION)) for n in range(1, 5)]
     turns.append(("other", Turn(Holder(1001, reserved=False), Kind.LONG)))
     turns.append(("capture", Turn(Holder(1002, reserved=False), Kind.CAPTURE)))
-    await asyncio.gather(*(ask(*each) for each in turns))
-    # The first had the worker before anybody else asked.
-    assert ended == ["question 0", "capture", "question 1", "other", *(f"question {n}" for n in (2, 3, 4))]
+    asked = asyncio.gather(*(ask(*each) for each in turns))
+    await eventually(lambda: pool.statistics().waiting == len(turns))
+    os.close(release)
+    await asked
+    await holds
+    os.close(until)
+    assert ended == ["capture", "question 1", "other", *(f"question {n}" for n in (2, 3, 4))]
 
 
 async def test_a_user_who_has_none_has_a_worker_while_another_keeps_all(monkeypatch: pytest.MonkeyPatch) -> None:
