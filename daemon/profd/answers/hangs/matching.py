@@ -122,7 +122,8 @@ def _judged(
     where = f"{call.operation} {call.sequence} of {_group(call)}"
     waiting = tuple(looks[number].name for number in wait.waiting)
     missing = tuple(_missing(looks, number, wait, waits) for number in wait.missing) + tuple(
-        Missing(f"rank {rank}", what="has no process here: it has ended, or runs elsewhere") for rank in others
+        Missing(f"rank {rank}", what="has no process here that answers: it has ended, is very busy, or runs elsewhere")
+        for rank in others
     )
     base = Verdict(
         State.HANG,

@@ -8,7 +8,7 @@ import json
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,14 @@ class Served:
     tokens: Tokens
     stub: Any
 
+    def metadata(self, caller: Caller) -> tuple[tuple[str, str], ...]:
+        """Of a token of no process: nothing is to be asked of the machine's."""
+        return (("profd-token", self.tokens.issue(replace(caller, pid=0))),)
+
     @asynccontextmanager
     async def lines(self, caller: Caller) -> AsyncIterator[AsyncIterator[Any]]:
         """What this caller is told, line by line."""
-        call = self.stub.Query(WATCH, metadata=(("profd-token", self.tokens.issue(caller)),))
+        call = self.stub.Query(WATCH, metadata=self.metadata(caller))
 
         async def parsed() -> AsyncGenerator[Any, None]:
             rest = b""
@@ -149,7 +153,7 @@ async def test_a_client_that_does_not_read_is_given_up(served: Served, monkeypat
         return [process(pid, command=name) for pid in range(1000, 1500)]
 
     monkeypatch.setattr(served.rig.table, "snapshot", always_others)
-    call = served.stub.Query(WATCH, metadata=(("profd-token", served.tokens.issue(ALICE)),))
+    call = served.stub.Query(WATCH, metadata=served.metadata(ALICE))
     await call.read()  # the header; a connection holds some MB of the rest
     await eventually(lambda: next(names) > 2)
     await eventually(lambda: served.watch.watched == 0)
