@@ -76,6 +76,12 @@ class Job:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
+    def does(self, line: str) -> None:
+        """A line for a program that executes each one, and then says "done"."""
+        self.say(line)
+        said = self.line()
+        assert said == "done", said
+
     def end(self) -> int:
         """Close its input and wait; the exit code."""
         if self.process.stdin is not None:

@@ -114,13 +114,8 @@ for line in sys.stdin: exec(line); print("done", flush=True)
 
 def test_what_was_before_or_between_two_recordings_is_no_step_of_the_second(agents):
     """As with optimizers, which are watched while a recording wants it and not between two."""
-    job = agents.job(WATCHED)
+    does = agents.job(WATCHED).does
     link = agents.daemon.accept()
-
-    def does(line):
-        job.say(line)
-        assert job.line() == "done"
-
     os.close(link.arm().fd)
     does("for _ in range(6): _recorder.note_step()")
     first = link.stop().fields

@@ -53,12 +53,7 @@ def link(agents, job):
 
 @pytest.fixture
 def does(job):
-    def say(line: str) -> None:
-        job.say(line)
-        said = job.line()
-        assert said == "done", said
-
-    return say
+    return job.does
 
 
 def test_a_capture_at_a_step_of_the_optimizer(link, does):

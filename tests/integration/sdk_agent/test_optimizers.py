@@ -46,14 +46,7 @@ def after_ms():
 
 @pytest.fixture
 def does(agents, after_ms):
-    job = agents.job(LOOP, environ={"PYTHONWARNINGS": "ignore"}, after_ms=after_ms)
-
-    def say(line: str) -> None:
-        job.say(line)
-        said = job.line()
-        assert said == "done", said
-
-    return say
+    return agents.job(LOOP, environ={"PYTHONWARNINGS": "ignore"}, after_ms=after_ms).does
 
 
 def test_it_ends_with_the_last_outermost_step_that_was_asked_for(agents, does):

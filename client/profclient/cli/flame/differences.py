@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from profclient.cli.flame.layout import DEVICE, NOBODY, Box, callers, whole
+from profclient.cli.flame.layout import DEVICE, Box, callers, laid_out, whole
 from profclient.cli.output import printable
 from profclient.cli.units import duration
 
@@ -21,14 +21,7 @@ SCALE_LEAST: Final = 0.01
 def boxes(nodes: Sequence[dict[str, Any]], by: str) -> list[Box]:
     """The boxes of nodes of `merged_diff`; a path that takes no time in the second trace has none."""
     (_, second) = times(by)
-    free = {NOBODY: 0}  # caller -> where its next callee begins
-    found = []
-    for place, (node, caller) in enumerate(zip(nodes, callers([node["depth"] for node in nodes]), strict=True)):
-        left = free[place] = free[caller]
-        free[caller] += node[second]
-        if node[second] > 0:
-            found.append(Box(node["depth"], left, node[second], node))
-    return found
+    return laid_out(nodes, [node[second] for node in nodes], callers([node["depth"] for node in nodes]))
 
 
 def times(by: str) -> tuple[str, str]:

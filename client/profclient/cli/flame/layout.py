@@ -29,7 +29,11 @@ def boxes(nodes: Sequence[dict[str, Any]], by: str = TIME) -> list[Box]:
     """
     above = callers([node["depth"] for node in nodes])
     own = _device_times(nodes, above) if by == DEVICE else [_thread_time(node) for node in nodes]
-    widths = _with_callees(own, above)
+    return laid_out(nodes, _with_callees(own, above), above)
+
+
+def laid_out(nodes: Sequence[dict[str, Any]], widths: Sequence[int], above: Sequence[int]) -> list[Box]:
+    """The boxes of such nodes as wide as is said; a path without width has none. `above`: of `callers`."""
     free = {NOBODY: 0}  # caller -> where its next callee begins
     found = []
     for number, (caller, width) in enumerate(zip(above, widths, strict=True)):

@@ -4,7 +4,7 @@
 
 import { h } from "./dom.js";
 import { graphOf, weightChoice } from "./flame.js";
-import { callers } from "./flame_layout.js";
+import { laidOut, whole } from "./flame_layout.js";
 import { duration, percent, wholeName } from "./units.js";
 
 const SHADES = [1 / 32, 1 / 8, 1 / 2]; // of the largest difference
@@ -21,20 +21,7 @@ const difference = (node, sight) => time(node, "b", sight, sight.own) - time(nod
 
 /** @param {any[]} nodes @param {Sight} sight @returns {import("./flame_layout.js").Box[]} */
 export function boxesOfBoth(nodes, sight) {
-  const above = callers(nodes);
-  const free = new Map([[-1, 0]]); // caller -> where its next callee begins
-  const drawn = new Map([[-1, -1]]);
-  /** @type {import("./flame_layout.js").Box[]} */
-  const found = [];
-  nodes.forEach((node, place) => {
-    const [left, width] = [free.get(above[place]) ?? 0, time(node, sight.side, sight)];
-    free.set(place, left);
-    free.set(above[place], left + width);
-    if (width <= 0) return;
-    drawn.set(place, found.length);
-    found.push({ depth: node.depth, left, width, above: drawn.get(above[place]) ?? -1, node });
-  });
-  return found;
+  return laidOut(nodes, nodes.map((node) => time(node, sight.side, sight)));
 }
 
 /** The difference that is drawn in full, in ns. @param {any[]} nodes @param {number} whole @param {Sight} sight */
@@ -76,7 +63,7 @@ export function graphOfBoth(tree) {
     controls: [h("label", {}, "Width: ", weight), h("label", {}, "as ", side), h("label", {}, "Color: change of ", color)],
     boxes: () => {
       const found = boxesOfBoth(nodes, sight());
-      full = scale(nodes, found.reduce((sum, box) => sum + (box.depth === 0 ? box.width : 0), 0), sight());
+      full = scale(nodes, whole(found), sight());
       return found;
     },
     kind: (node) => shade(node, full, sight()),

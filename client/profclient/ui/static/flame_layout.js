@@ -12,6 +12,12 @@ export function boxes(nodes, by) {
   for (let place = nodes.length - 1; place >= 0; place--) {
     if (above[place] >= 0) widths[above[place]] += widths[place];
   }
+  return laidOut(nodes, widths, above);
+}
+
+/** As wide as is said. @param {any[]} nodes each before those below it @param {number[]} widths
+ * @param {number[]} [above] of `callers` @returns {Box[]} paths without width have none */
+export function laidOut(nodes, widths, above = callers(nodes)) {
   const free = new Map([[-1, 0]]); // caller -> where its next callee begins
   const drawn = new Map([[-1, -1]]);
   /** @type {Box[]} */
@@ -31,7 +37,7 @@ export function boxes(nodes, by) {
 export const whole = (found) => found.reduce((sum, box) => sum + (box.depth === 0 ? box.width : 0), 0);
 
 /** @param {any[]} nodes */
-export function callers(nodes) {
+function callers(nodes) {
   /** @type {number[]} */
   const way = []; // from the root down to a node
   return nodes.map((node, place) => {

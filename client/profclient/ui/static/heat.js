@@ -2,6 +2,7 @@
 // A map of ranks by steps: how late each rank was in each step. Columns of a narrow window stand for several steps, and
 // show the worst of them.
 
+import { inked } from "./canvas.js";
 import { fill, h } from "./dom.js";
 import { percent, printable } from "./units.js";
 
@@ -73,11 +74,7 @@ export function heatMap(heat, open) {
     if (!wide) return;
     columns = Math.max(Math.min(count, Math.floor(wide / LEAST)), 1);
     const style = getComputedStyle(map);
-    const ratio = window.devicePixelRatio || 1;
-    canvas.width = wide * ratio;
-    canvas.height = tall * ratio;
-    const paint = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    paint.scale(ratio, ratio);
+    const paint = inked(canvas, wide, tall);
     const gap = wide / columns > 8 ? 1 : 0;
     rows.forEach((one, at) => {
       for (let drawn = 0; drawn < columns; drawn++) {

@@ -1,6 +1,7 @@
 // @ts-check
 // Durations of steps as a chart: one column a step, or the longest of those that share a column of pixels.
 
+import { inked } from "./canvas.js";
 import { fill, h } from "./dom.js";
 import { counted, duration, printable } from "./units.js";
 
@@ -46,12 +47,9 @@ export function stepChart(told, choose) {
   function draw() {
     const style = getComputedStyle(slider);
     const color = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`);
-    const [width, ratio] = [slider.clientWidth, window.devicePixelRatio || 1];
+    const width = slider.clientWidth;
     if (!width) return;
-    canvas.width = width * ratio;
-    canvas.height = HEIGHT * ratio;
-    const paint = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    paint.scale(ratio, ratio);
+    const paint = inked(canvas, width, HEIGHT);
     for (const { left, right, longest: step, outlier, has } of columnsOf(steps, width)) {
       const tall = Math.max(1, (steps[step].duration_ns / longest) * (HEIGHT - HEAD));
       const gap = right - left > 3 ? 1 : 0;

@@ -1,6 +1,7 @@
 // @ts-check
 // How long the steps of two traces or captures took: both distributions on one scale.
 
+import { inked } from "./canvas.js";
 import { h } from "./dom.js";
 import { counted, duration, printable } from "./units.js";
 
@@ -43,12 +44,9 @@ function one(side, id, told, lasting, edges) {
   const bins = counts(lasting, edges);
   const tallest = most(bins);
   const draw = () => {
-    const [width, ratio] = [canvas.clientWidth, window.devicePixelRatio || 1];
+    const width = canvas.clientWidth;
     if (!width) return;
-    canvas.width = width * ratio;
-    canvas.height = HEIGHT * ratio;
-    const paint = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-    paint.scale(ratio, ratio);
+    const paint = inked(canvas, width, HEIGHT);
     paint.fillStyle = getComputedStyle(canvas).getPropertyValue("--bar");
     bins.forEach((count, place) => {
       if (!count) return;
