@@ -18,8 +18,8 @@ from bench.gpu import device
 from bench.gpu.machine import no_gpu, no_torch_cuda
 from bench.gpu.results import FOLDER, Result, verified_row
 
-SCRIPTS = ("truth", "corpus", "end_to_end", "coexist", "options", "overhead")
-NEED_TORCH = frozenset(("end_to_end", "coexist", "options", "overhead"))
+SCRIPTS = ("truth", "corpus", "end_to_end", "coexist", "planted", "options", "overhead", "residue", "detach")
+NEED_TORCH = frozenset(SCRIPTS[2:])
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from tests.support.waiting import until
 WINDOW_NS = 1_000_000_000
 LINKED_LEAST = 0.999
 WAYS = ("kineto", "sdk", "cuda")
-_PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
+PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
 
 
 def run(loop: str = "launch_bound", ways: tuple[str, ...] = WAYS) -> Result:
@@ -64,7 +64,7 @@ def job(daemon: RunningDaemon, way: str, loop: str, *more: str) -> Iterator[subp
     command = [sys.executable, "-m", "bench.gpu.forever", loop, *more]
     environ = {**daemon.environ}
     if way == "sdk":
-        command = [*_PROFCTL, "run", "--", *command]
+        command = [*PROFCTL, "run", "--", *command]
     elif way == "kineto":
         environ |= {"KINETO_USE_DAEMON": "1", "KINETO_IPC_SOCKET_DIR": str(daemon.kineto_dir)}
     else:

@@ -1,4 +1,6 @@
-"""`python -m bench.gpu.forever truth|launch_bound|gpu_bound|graph|profiled [timed]`: works until its input ends.
+"""`python -m bench.gpu.forever truth|profiled|LOOP|TROUBLE [timed]`: works until its input ends.
+
+Loops are those of bench/gpu/loops.py, troubles those of bench/gpu/troubles.py.
 
 Says "ready" when it has begun. `truth` needs no PyTorch. `timed`: at the end it says when each step began, and how long
 it took, in ns.
@@ -50,10 +52,11 @@ def _work(name: str) -> Callable[[], object]:
 
         return Program(Driver(os.environ.get("PROFD_BENCH_CUDA", "libcuda.so.1"))).work
     from bench.gpu.loops import LOOPS
+    from bench.gpu.troubles import TROUBLES
 
     if name == "profiled":
         return _profiled(LOOPS["launch_bound"]())
-    return LOOPS[name]()
+    return {**LOOPS, **TROUBLES}[name]()
 
 
 def _profiled(step: Callable[[], None]) -> Callable[[], None]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu import coexist, end_to_end, truth
+from bench.gpu import coexist, detach, end_to_end, planted, residue, truth
+from bench.gpu.__main__ import SCRIPTS
 from bench.gpu.machine import no_gpu
 from bench.gpu.results import Check, Result, read
 from bench.measure import ROOT
@@ -114,6 +115,44 @@ def test_rehearsal_of_overhead(built: Path, tmp_path: Path) -> None:
         }
 
 
+@long
+def test_rehearsal_of_what_stays_behind(built: Path, tmp_path: Path) -> None:
+    """Every part and every order of ends was measured."""
+    result = rehearsed("residue", tmp_path)
+    assert [check for check in result.checks if check.passed is not True] == []
+    assert list(result.data) == list(residue.PARTS)
+    for part in ("ours", "all", "kernels", "runtime", "finalize"):
+        [told] = result.data[part]["rounds"]
+        assert not told["about"].startswith("0 bytes")
+
+
+@long
+def test_rehearsal_of_leaving(built: Path, tmp_path: Path) -> None:
+    result = rehearsed("detach", tmp_path)
+    assert [check for check in result.checks if check.passed is not True] == []
+    assert set(result.data) == set(detach.CASES)
+
+
+def test_a_death_of_what_was_promised_to_live() -> None:
+    """And one of what nobody has promised."""
+    died = {"ended": "signal 6", "stages": [{"stage": "recorded", "after": "gone", "kernels": 3}], "said": ""}
+    assert detach.judge("stress", died).passed is False
+    assert detach.judge("graph_before", died).passed is None
+    wrong = {"ended": "exit 0", "stages": [{"stage": "replayed after", "right": False}, {"stage": "done"}], "said": ""}
+    assert detach.judge("no_graphs", wrong).passed is False
+
+
+@long
+def test_rehearsal_of_planted_troubles(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs run on the CPU and without an observer: what is found says nothing; that all were asked does."""
+    monkeypatch.setenv("PROFD_BENCH_EXPORTS", str(tmp_path / "exports"))
+    result = rehearsed("planted", tmp_path)
+    assert set(result.data) == set(planted.EXPECTED)
+    for case, found in result.data.items():
+        assert all(isinstance(answer["answer"], dict) for answer in found["answers"].values()), case
+        assert (tmp_path / "exports" / f"{case}.bundle").stat().st_size == found["exported_bytes"]
+
+
 @pytest.mark.parametrize("out", [[], ["--out", "bench/gpu/results"]])
 def test_rehearsals_are_not_kept_with_results(out: list[str]) -> None:
     command = [sys.executable, "-m", "bench.gpu", "truth", "--rehearse", *out]
@@ -122,7 +161,7 @@ def test_rehearsals_are_not_kept_with_results(out: list[str]) -> None:
     assert "--rehearse needs --out FOLDER" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["truth", "corpus", "options", "overhead", "coexist", "end_to_end"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_machine_without_a_gpu(script: str, tmp_path: Path) -> None:
     if not no_gpu():
         pytest.skip("this machine has a GPU: run `python -m bench.gpu`")
