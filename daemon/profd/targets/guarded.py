@@ -36,7 +36,7 @@ _ANSWERED: Final = 0
 _NO_CHILD: Final = 2
 
 
-class Kind(IntEnum):
+class Operation(IntEnum):
     """The operation on a path (native/host/guarded.h)."""
 
     READ = 0  # to the end, or so many bytes
@@ -47,7 +47,7 @@ class Kind(IntEnum):
     CLOCK = 5  # none: CLOCK_REALTIME in ns, 8 bytes
 
 
-Request = tuple[Kind, str, int]
+Request = tuple[Operation, str, int]
 
 
 class Patience:

@@ -20,7 +20,7 @@ from typing import Final
 from profd.errors import Exhausted, NotFound
 from profd.limits import PROC_LOOK_BYTES_PER_SECOND
 from profd.targets import cgroup, environ, procfs
-from profd.targets.guarded import Kind
+from profd.targets.guarded import Operation
 from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
@@ -281,10 +281,10 @@ class ProcessTable:
             part or b""
             for part in procfs.together(
                 [
-                    (Kind.LINK, f"{folder}/exe", procfs.LINK_BYTES),
-                    (Kind.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
-                    (Kind.READ, f"{folder}/environ", 0 if by_name else procfs.ENVIRON_BYTES),
-                    (Kind.READ, f"{folder}/maps", 0 if by_name else procfs.MAPS_BYTES),
+                    (Operation.LINK, f"{folder}/exe", procfs.LINK_BYTES),
+                    (Operation.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
+                    (Operation.READ, f"{folder}/environ", 0 if by_name else procfs.ENVIRON_BYTES),
+                    (Operation.READ, f"{folder}/maps", 0 if by_name else procfs.MAPS_BYTES),
                 ]
             )
         )

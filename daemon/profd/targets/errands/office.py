@@ -276,7 +276,7 @@ class Errands:
     def _running(self) -> socket.socket:
         if self._link is not None:
             return self._link
-        group = delegation.current().group(delegation.Kind.ERRANDS)
+        group = delegation.current().group(delegation.ChildKind.ERRANDS)
         ours, theirs = words.pair()
         ours.settimeout(ERRAND_START_SECONDS)
         try:

@@ -20,7 +20,7 @@ from profd.limits import (
     PROC_WAIT_SECONDS_PER_UID,
 )
 from profd.targets import guarded, procfs
-from profd.targets.guarded import Kind, Patience
+from profd.targets.guarded import Operation, Patience
 from profd.targets.identity import Accepted, Standing
 from profd.targets.process import ProcessId
 from profd.targets.starts import Starts
@@ -87,7 +87,7 @@ def test_descriptors_of_a_stuck_process_are_given_up(stuck: StuckProcess) -> Non
 def test_what_a_stuck_process_answers_before_is_kept(stuck: StuckProcess) -> None:
     folder = f"/proc/{stuck.pid}"
     status, stat = guarded.ask(
-        stuck.pid, [(Kind.RECORD, f"{folder}/status", 4096), (Kind.RECORD, f"{folder}/stat", 4096)]
+        stuck.pid, [(Operation.RECORD, f"{folder}/status", 4096), (Operation.RECORD, f"{folder}/stat", 4096)]
     )
     assert isinstance(status, bytes)
     assert b"Uid" in status
@@ -97,7 +97,10 @@ def test_what_a_stuck_process_answers_before_is_kept(stuck: StuckProcess) -> Non
 @needs_fuse
 def test_a_descriptor_that_was_opened_before_it_was_given_up_is_closed(stuck: StuckProcess) -> None:
     before = descriptors()
-    requests = [(int(Kind.OPEN), "/proc/self/root", os.O_PATH), (int(Kind.RECORD), f"/proc/{stuck.pid}/stat", 4096)]
+    requests = [
+        (int(Operation.OPEN), "/proc/self/root", os.O_PATH),
+        (int(Operation.RECORD), f"/proc/{stuck.pid}/stat", 4096),
+    ]
     outcome, answers = _host.ask(requests, 0.05)
     assert outcome == 1
     assert all(isinstance(answer, int) and answer < 0 for answer in answers)
@@ -236,7 +239,7 @@ def test_answers_that_are_whole_when_time_is_up_are_answers(tmp_path: Path) -> N
     """GIVEN files that take about as long as a look may wait for THEN what was read whole has not been given up."""
     file = tmp_path / "file"
     file.write_bytes(bytes(BYTES))
-    asked = [(int(Kind.READ), str(file), BYTES)]
+    asked = [(int(Operation.READ), str(file), BYTES)]
     for _ in range(LOOKS):
         outcome, answers = _host.ask(asked, 0.0)
         whole = any(isinstance(answer, bytes) for answer in answers)  # none of a child that is not dead yet
