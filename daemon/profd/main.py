@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,12 @@ async def _serve(settings: Config, read: Callable[[], Config]) -> int:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # Imported late: `profd --version` and usage errors need none of it.
-    from profd.service.assembly import Daemon
+    with _built_for_good():
+        # Imported late: `profd --version` and usage errors need none of it.
+        from profd.service.assembly import Daemon
 
-    daemon = Daemon(settings, read)
-    await daemon.open()
-    _freeze()
+        daemon = Daemon(settings, read)
+        await daemon.open()
     log.info(
         f"profd {__version__} listens on {settings.socket}",
         extra={"mode": settings.mode, "state_dir": str(settings.state_dir), "metrics": daemon.metrics_address},
@@ -65,10 +66,16 @@ async def _serve(settings: Config, read: Callable[[], Config]) -> int:
     return 0
 
 
-def _freeze() -> None:
-    """What was built for good is no longer looked at by the garbage collector: cheaper and shorter pauses."""
-    gc.collect()
-    gc.freeze()
+@contextlib.contextmanager
+def _built_for_good() -> Iterator[None]:
+    """The garbage collector looks at what is built here neither meanwhile, when it would find nothing, nor later."""
+    gc.disable()
+    try:
+        yield
+        gc.collect()
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from profproto.v1 import capture_pb2
 
-from profclient.as_json import (
-    WHEN,
-    capture_json,
-    cost_json,
-    load_json,
-    optional,
-    reason_name,
-    state_name,
-    target_json,
-)
+from profclient.as_json import WHEN, state_name
 from profclient.cli.units import duration
-
-__all__ = ["capture_json", "cost_json", "load_json", "optional", "reason_name", "state_name", "target_json"]
 
 State = capture_pb2.State
 STORED, PARTIAL, BUSY = State.STATE_STORED, State.STATE_PARTIAL, State.STATE_BUSY

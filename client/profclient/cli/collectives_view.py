@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.capture_view import optional
+from profclient.as_json import optional
 from profclient.cli.output import printable, say
 
 _TITLES: Final = {"hang": "HANG", "mismatch": "MISMATCH"}

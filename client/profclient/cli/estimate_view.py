@@ -8,7 +8,7 @@ from typing import Any
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli import capture_view
+from profclient.as_json import reason_name, state_name
 from profclient.cli.output import printable
 from profclient.cli.units import duration, size
 
@@ -18,8 +18,8 @@ def estimates_json(estimates: Sequence[capture_pb2.TargetEstimate]) -> list[dict
     return [
         {
             "pid": estimate.target.pid,
-            "state": capture_view.state_name(estimate.target.state) if estimate.target.state else "ready",
-            "reason": capture_view.reason_name(estimate.target.reason),
+            "state": state_name(estimate.target.state) if estimate.target.state else "ready",
+            "reason": reason_name(estimate.target.reason),
             "message": estimate.target.message or None,
             "source": estimate.source or None,
             "choice": estimate.choice or None,
@@ -56,7 +56,7 @@ def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:
     if not estimate.source:
         return [
             printable(head),
-            f"  would be {capture_view.state_name(target.state)}: {printable(target.message)}",
+            f"  would be {state_name(target.state)}: {printable(target.message)}",
         ]
     known = {
         "window opens": duration(estimate.latency_ns) if estimate.HasField("latency_ns") else "not known",

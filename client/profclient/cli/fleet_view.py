@@ -10,6 +10,7 @@ import click
 from profproto.v1 import capture_pb2 as pb
 from rich.text import Text
 
+from profclient.as_json import state_name
 from profclient.cli import capture_view
 from profclient.cli.follow import Progress
 from profclient.cli.output import counted, one_line, say, wrapped
@@ -70,7 +71,7 @@ class FleetProgress(Progress):
 def print_outcome(outcome: Outcome) -> None:
     """The answer: how many ended how, exceptions by name, clocks."""
     click.echo(f"capture {outcome.id}: {outcome.state}")
-    ended = Counter(capture_view.state_name(target.state) for _, target in outcome.targets)
+    ended = Counter(state_name(target.state) for _, target in outcome.targets)
     hosts = sum(state.capture is not None for state in outcome.hosts.values())
     processes = "  ".join(f"{number:,} {state}" for state, number in ended.most_common()) or "none"
     click.echo(f"  hosts      {hosts:,} of {len(outcome.hosts):,} recorded")
@@ -109,7 +110,7 @@ def _counts(fleet: Fleet) -> list[str]:
     """Hosts by where they stand, then processes by state."""
     hosts = [f"{number} {stand.value}" for stand, number in sorted(fleet.counts.items())]
     states = Counter(
-        capture_view.state_name(target.state)
+        state_name(target.state)
         for state in fleet.hosts.values()
         if state.capture is not None
         for target in state.capture.targets

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.as_json import cost_json, state_name
 from profclient.cli import capture_view
 from profclient.cli.account_view import account_lines
 from profclient.cli.findings_view import AT_ONCE_EVENTS, leading_lines
@@ -28,7 +29,7 @@ FAILED_SHOWN = 12  # of many processes that ended alike, the first say it
 def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
     """The outcome of each process, with the summary of each trace."""
     traces = RemoteTraces(daemon)
-    click.echo(f"capture {capture.id}: {capture_view.state_name(capture.state)}")
+    click.echo(f"capture {capture.id}: {state_name(capture.state)}")
     if capture.reason:
         click.echo(wrapped(printable(f"  asked for by the program: {capture.reason}"), hang=4))
     untraced = [target for target in capture.targets if not target.trace]
@@ -67,7 +68,7 @@ def _print_with_findings(traces: RemoteTraces, target: capture_pb2.TargetStatus)
         asked = beside.submit(leading_lines, traces, target.trace) if at_once else None
         summary: dict[str, Any] = traces.ask("summary", target.trace).value()
         if target.HasField("cost"):  # which may be known better than when it was stored
-            summary["cost"] = capture_view.cost_json(target.cost)
+            summary["cost"] = cost_json(target.cost)
         first = asked.result() if asked else []
     for name, text in first:
         _line(name, text)

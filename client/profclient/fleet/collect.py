@@ -15,7 +15,7 @@ from typing import Any, Final
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import query_pb2
 
-from profclient.cli import capture_view
+from profclient.as_json import state_name
 from profclient.errors import ClientError, UsageError
 from profclient.fleet.host import Host
 from profclient.fleet.messages import sentence
@@ -153,7 +153,7 @@ def _check_room(folder: Path, came: int, most: int) -> None:
 def _why(target: pb.TargetStatus) -> str:
     if target.trace:
         return f"its trace {target.trace} is not stored any more"
-    return target.message or f"it has no trace: {capture_view.state_name(target.state)}"
+    return target.message or f"it has no trace: {state_name(target.state)}"
 
 
 def _missing(host: str, rank: int | None, why: str) -> dict[str, Any]:

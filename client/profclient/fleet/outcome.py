@@ -9,7 +9,7 @@ from typing import Any, Final
 from profproto.v1 import capture_pb2 as pb
 
 from profclient import errors
-from profclient.cli import capture_view
+from profclient.as_json import capture_json
 from profclient.fleet.clocks import Clock, apart_ns, reference_ns
 from profclient.fleet.machine import HostState, Stand
 from profclient.fleet.steps import Common, common
@@ -104,7 +104,7 @@ class Outcome:
                     "message": state.why or None,
                     "unable": state.unable,
                     "clock": _clock_json(self.clocks[host], reference) if host in self.clocks else None,
-                    "capture": capture_view.capture_json(state.capture) if state.capture is not None else None,
+                    "capture": capture_json(state.capture) if state.capture is not None else None,
                 }
                 for host, state in self.hosts.items()
             ],

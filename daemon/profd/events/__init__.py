@@ -1,7 +1,8 @@
 """The EventTable: the one shape in which events travel through the engine."""
 
 from profd.events.schema import COLUMNS, LISTS, NO_CODE, NO_END, NO_ROW, NO_SCOPE, Column, DeviceType, Kind, Scope
-from profd.events.table import ArgColumn, Dictionary, EventTable, Flows, Tracks
+from profd.events.table import ArgColumn, Dictionary, EventTable, Flows
+from profd.model.tracks import Tracks
 
 __all__ = [
     "COLUMNS",

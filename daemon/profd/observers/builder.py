@@ -84,7 +84,7 @@ def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple
     if not kernel_is(5, 5):
         raise _not_counted()
     who = (wanted.uid, wanted.gid) if change_identity else (-1, -1)
-    group = delegation.current().group(delegation.Kind.BUILDS, wanted.uid)
+    group = delegation.current().group(delegation.ChildKind.BUILDS, wanted.uid)
     with contextlib.ExitStack() as opened:
         ours, theirs = map(opened.enter_context, socket.socketpair())
         root = _root(wanted)

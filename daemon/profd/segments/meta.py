@@ -17,12 +17,12 @@ import msgspec
 
 from profd import _host
 from profd.errors import BadTrace, NotFound
-from profd.events.table import Tracks
 from profd.limits import META_BYTES_MAX, META_MEMBERS_MAX, META_PART_BYTES_MAX
 from profd.model.capture import Cost, HostClock, Loss, Phase
 from profd.model.decodable import decodable
 from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
+from profd.model.tracks import Tracks
 from profd.model.traits import Traits, of_older
 
 FORMAT: Final = 2  # 1: other columns and encodings, cells that came late in a file of their own

@@ -90,7 +90,7 @@ from profd.trust.token import Tokens
 from profd.workers import gate
 from profd.workers.asked import Asked
 from profd.workers.pool import WorkerPool
-from profd.workers.turns import Kind
+from profd.workers.turns import JobKind
 
 CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
 
@@ -277,7 +277,7 @@ class Daemon:
             sources=self._sources,
             table=self._table,
             records=await asyncio.to_thread(CaptureRecords, state_dir),
-            storing=Recordings(self._store, lambda uid: Asked(self._pool, Kind.CAPTURE, uid)),
+            storing=Recordings(self._store, lambda uid: Asked(self._pool, JobKind.CAPTURE, uid)),
             journal=journal,
             audit=self._audit,
             switch=Switch(self._config.disabled_file),
@@ -465,7 +465,7 @@ class Daemon:
         path.chmod(0o600 if config.user else 0o666 if gid is None else 0o660)
 
     def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
-        storing = Asked(self._pool, Kind.PUSHED)
+        storing = Asked(self._pool, JobKind.PUSHED)
         pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
         self._closing.callback(pushed.close)
         collectives = Collectives(self._agents, Asked(self._pool, short=SHORT))

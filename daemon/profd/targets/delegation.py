@@ -34,7 +34,7 @@ _ENABLED: Final = " ".join(f"+{name}" for name in _CONTROLLERS)
 _MARK: Final = "user.delegate"  # that systemd puts on a cgroup which it leaves to a service
 
 
-class Kind(Enum):
+class ChildKind(Enum):
     """Children with limits of their own; the values are names of directories."""
 
     SAMPLERS = "samplers"
@@ -52,20 +52,20 @@ class Bounds:
     user_tasks: int = 0
 
 
-def bounds(memory: int) -> dict[Kind, Bounds]:
+def bounds(memory: int) -> dict[ChildKind, Bounds]:
     """By what the service may have in all, in bytes: three tenths of it at least are left to the daemon."""
     builds = min(limits.OBSERVER_BUILDS_AT_ONCE * limits.OBSERVER_MEMORY_BYTES_MIN, memory * 3 // 10)
     build_tasks = limits.OBSERVER_TASKS_MAX + 16  # its filter is the first to answer
     return {
-        Kind.SAMPLERS: Bounds(
+        ChildKind.SAMPLERS: Bounds(
             *(memory * 3 // 10, limits.SAMPLERS_TASKS_MAX),
             *(memory * 2 // 10, limits.SAMPLERS_TASKS_PER_UID_MAX),
         ),
-        Kind.BUILDS: Bounds(
+        ChildKind.BUILDS: Bounds(
             *(builds, limits.OBSERVER_BUILDS_AT_ONCE * build_tasks),
             *(min(limits.OBSERVER_MEMORY_BYTES_MIN, builds), build_tasks),
         ),
-        Kind.ERRANDS: Bounds(min(GiB, memory // 10), limits.ERRANDS_TASKS_MAX),
+        ChildKind.ERRANDS: Bounds(min(GiB, memory // 10), limits.ERRANDS_TASKS_MAX),
     }
 
 
@@ -80,7 +80,7 @@ class Delegation:
         self._lock = threading.Lock()
         self._used: dict[Path, float] = {}  # of users, when each was last wanted (monotonic seconds)
 
-    def group(self, kind: Kind, uid: int = -1) -> str:
+    def group(self, kind: ChildKind, uid: int = -1) -> str:
         """The directory of the group that such a child of this user joins (`kernel.joining`); empty: it joins none.
 
         Raises OSError where it cannot be made.

@@ -20,7 +20,7 @@ from typing import Final
 
 from profd.limits import PROC_MAPS_BYTES
 from profd.targets import guarded
-from profd.targets.guarded import Kind, Request
+from profd.targets.guarded import Operation, Request
 
 STAT_BYTES: Final = 4096
 STATUS_BYTES: Final = 16384
@@ -47,20 +47,20 @@ _LINKS_BYTES_EACH: Final = 64  # number, "socket:[4026531840]" or "/dev/nvidia0"
 def read(path: Path | str, limit: int) -> bytes | None:
     """At most `limit` bytes of a /proc file; None if it is gone, not ours to read, or its process does not answer."""
     pid = _guarded(path)
-    return _bytes(guarded.ask(pid, [(Kind.READ, str(path), limit)])[0]) if pid else _read(path, limit)
+    return _bytes(guarded.ask(pid, [(Operation.READ, str(path), limit)])[0]) if pid else _read(path, limit)
 
 
 def read_record(path: Path | str, limit: int) -> bytes | None:
     """As `read`, for the files that the kernel hands out whole in one read: stat and status."""
     pid = _guarded(path)
-    return _bytes(guarded.ask(pid, [(Kind.RECORD, str(path), limit)])[0]) if pid else _read_record(path, limit)
+    return _bytes(guarded.ask(pid, [(Operation.RECORD, str(path), limit)])[0]) if pid else _read_record(path, limit)
 
 
 def link(path: Path | str) -> str:
     """Where a /proc link points, empty if it is gone, not ours to read, or its process does not answer."""
     pid = _guarded(path)
     if pid:
-        return os.fsdecode(_bytes(guarded.ask(pid, [(Kind.LINK, str(path), LINK_BYTES)])[0]) or b"")
+        return os.fsdecode(_bytes(guarded.ask(pid, [(Operation.LINK, str(path), LINK_BYTES)])[0]) or b"")
     try:
         return os.readlink(path)
     except OSError:
@@ -73,7 +73,7 @@ def links(folder: Path | str, most: int) -> Iterator[tuple[str, str]]:
     if not pid:
         yield from _links(folder, most)
         return
-    said = _bytes(guarded.ask(pid, [(Kind.LINKS, str(folder), most * _LINKS_BYTES_EACH)])[0]) or b""
+    said = _bytes(guarded.ask(pid, [(Operation.LINKS, str(folder), most * _LINKS_BYTES_EACH)])[0]) or b""
     parts = [os.fsdecode(part) for part in said.split(b"\0")]
     yield from zip(parts[:-1:2], parts[1::2], strict=False)
 
@@ -83,7 +83,7 @@ def opened(path: Path | str, flags: int) -> int:
     pid = _guarded(path)
     if not pid:
         return os.open(path, flags | os.O_CLOEXEC)
-    answer = guarded.ask(pid, [(Kind.OPEN, str(path), flags)])[0]
+    answer = guarded.ask(pid, [(Operation.OPEN, str(path), flags)])[0]
     if not isinstance(answer, int) or answer == -errno.EINPROGRESS:
         raise TimeoutError(errno.ETIMEDOUT, "the process does not answer", str(path))
     if answer < 0:
@@ -96,7 +96,7 @@ def together(wanted: list[Request]) -> list[bytes | None]:
     pid = _guarded(wanted[0][1])
     if pid:
         return [_bytes(answer) for answer in guarded.ask(pid, wanted)]
-    return [os.fsencode(link(path)) if kind is Kind.LINK else _read(path, limit) for kind, path, limit in wanted]
+    return [os.fsencode(link(path)) if kind is Operation.LINK else _read(path, limit) for kind, path, limit in wanted]
 
 
 def unanswering(pid: int) -> bool:
@@ -130,8 +130,8 @@ def silence(pid: int) -> str:
     """A sentence for who asks for such a process."""
     return blind() or (
         f"process {pid} does not answer: it is in the middle of starting another program (execve), on a file system "
-        f"that does not answer, or its memory is on one. Look at it (cat /proc/{pid}/status), end it or its file "
-        "system, and try again in some seconds."
+        "that does not answer, or its memory is on one, or the host is very busy. Try again in some seconds; look at "
+        f"it (cat /proc/{pid}/status), and end it or its file system."
     )
 
 
@@ -314,14 +314,14 @@ def calls_of(pid: int, tasks: list[int]) -> tuple[int, list[bytes | None]]:
     """
     if not tasks:
         return 0, []
-    calls = [(Kind.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]
-    clock, *found = map(_bytes, guarded.ask(pid, [(Kind.CLOCK, "", 8), *calls], noted=False))
+    calls = [(Operation.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]
+    clock, *found = map(_bytes, guarded.ask(pid, [(Operation.CLOCK, "", 8), *calls], noted=False))
     return int.from_bytes(clock or b"", sys.byteorder), found
 
 
 def maps_of(pid: int) -> bytes:
     """Its mappings, MAPS_BYTES at most, in such a look; empty where they cannot be had."""
-    return _bytes(guarded.ask(pid, [(Kind.READ, f"/proc/{pid}/maps", MAPS_BYTES)], noted=False)[0]) or b""
+    return _bytes(guarded.ask(pid, [(Operation.READ, f"/proc/{pid}/maps", MAPS_BYTES)], noted=False)[0]) or b""
 
 
 def switches_of(pid: int, task: int) -> tuple[int, int] | None:

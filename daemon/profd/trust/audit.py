@@ -24,7 +24,7 @@ from profd.trust import caller as callers
 from profd.trust.audit_copy import Copier
 from profd.trust.audit_files import AuditFiles
 from profd.trust.audit_line import line
-from profd.trust.audit_rates import Kind, Rates, Summary
+from profd.trust.audit_rates import LineKind, Rates, Summary
 
 log = logging.getLogger("profd.audit")
 
@@ -81,7 +81,7 @@ class AuditLog:
 
     def write(self, action: str, uid: int, **details: object) -> None:
         """One line: the time (Unix ns), the action, the uid that asked, and details; or it is counted."""
-        kind = Kind.DENIED if action.endswith("denied") else Kind.ORDINARY
+        kind = LineKind.DENIED if action.endswith("denied") else LineKind.ORDINARY
         self._record(kind, action, uid, str(details.get("method", "")), details)
 
     def read(self, action: str, uid: int, owner: int, *, again: bool = False, **what: object) -> None:
@@ -97,7 +97,7 @@ class AuditLog:
             with self._lock:
                 self._count(action, uid, subject)
         else:
-            self._record(Kind.READ, action, uid, subject, {**what, "owner": owner})
+            self._record(LineKind.READ, action, uid, subject, {**what, "owner": owner})
 
     def statistics(self) -> AuditStatistics:
         """What became of everything."""
@@ -139,7 +139,7 @@ class AuditLog:
         if self._copier is not None:
             self._copier.close()
 
-    def _record(self, kind: Kind, action: str, uid: int, subject: str, details: dict[str, object]) -> None:
+    def _record(self, kind: LineKind, action: str, uid: int, subject: str, details: dict[str, object]) -> None:
         admin = _is_admin(uid)
         with self._lock:
             self._turn()
@@ -148,7 +148,7 @@ class AuditLog:
                 return
             facts = {"time_ns": self._now_ns(), "action": action, "uid": uid, **({"admin": True} if admin else {})}
             text = line(facts, details)
-            self._copy(text, action, uid, urgent=admin or kind is Kind.DENIED)
+            self._copy(text, action, uid, urgent=admin or kind is LineKind.DENIED)
             if not self._append(text):
                 self._failed += 1
                 self._count(action, uid, subject)

@@ -26,7 +26,7 @@ from profd.limits import (
 OTHERS: Final = -2  # the uid of those after AUDIT_UIDS_MAX; -1 is who could not be identified
 
 
-class Kind(Enum):
+class LineKind(Enum):
     """What a line is about; each has an allowance of its own."""
 
     ORDINARY = "ordinary"
@@ -34,7 +34,11 @@ class Kind(Enum):
     READ = "read"  # of what belongs to somebody else
 
 
-_ALLOWED: Final = {Kind.ORDINARY: AUDIT_LINES_MAX, Kind.DENIED: AUDIT_DENIALS_MAX, Kind.READ: AUDIT_READS_MAX}
+_ALLOWED: Final = {
+    LineKind.ORDINARY: AUDIT_LINES_MAX,
+    LineKind.DENIED: AUDIT_DENIALS_MAX,
+    LineKind.READ: AUDIT_READS_MAX,
+}
 
 
 @dataclass(slots=True)
@@ -65,11 +69,11 @@ class Rates:
         self._now_ns = now_ns
         self._ends: float | None = None
         self._from_ns = 0
-        self._written: dict[int, Counter[Kind]] = {}
+        self._written: dict[int, Counter[LineKind]] = {}
         self._summaries: dict[int, Summary] = {}
         self._met: set[tuple[int, str, str]] = set()
 
-    def take(self, uid: int, kind: Kind) -> bool:
+    def take(self, uid: int, kind: LineKind) -> bool:
         """Whether this uid may have one more line of this kind."""
         self._begin()
         written = self._written.setdefault(self._known(uid), Counter())

@@ -9,7 +9,7 @@ from typing import Any
 from profd.fairness.shares import Holder
 from profd.trust import caller as callers
 from profd.workers.pool import OnProgress, WorkerPool
-from profd.workers.turns import Kind, Turn
+from profd.workers.turns import JobKind, Turn
 
 
 class Asked:
@@ -22,7 +22,7 @@ class Asked:
     def __init__(
         self,
         pool: WorkerPool,
-        kind: Kind | None = None,
+        kind: JobKind | None = None,
         owner: int = 0,
         short: Collection[str] = (),
         glances: Collection[str] = (),
@@ -39,12 +39,12 @@ class Asked:
         """Run a job that the pool knows; raises ProfdError."""
         return await self._pool.run(job, args, fds, on_progress, turn=Turn(self._holder(), self._kind(job)))
 
-    def _kind(self, job: str) -> Kind:
+    def _kind(self, job: str) -> JobKind:
         if self._always is not None:
             return self._always
         if job in self._glances:
-            return Kind.GLANCE
-        return Kind.QUESTION if job in self._short else Kind.LONG
+            return JobKind.GLANCE
+        return JobKind.QUESTION if job in self._short else JobKind.LONG
 
     def _holder(self) -> Holder:
         try:

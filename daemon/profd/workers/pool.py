@@ -28,7 +28,7 @@ from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_B
 from profd.targets.memory import Memory
 from profd.workers import cpu, gate
 from profd.workers.child import Child, Settings, WorkerGone
-from profd.workers.turns import OURS, Kind, Turn, Turns
+from profd.workers.turns import OURS, JobKind, Turn, Turns
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
 RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
@@ -77,7 +77,7 @@ class WorkerPool:
         which jobs need that name directories of traces in one of the arguments `directories`. `beside`: see `Gate`.
         """
         self.size = size
-        self.on_waited: Callable[[Kind, float], None] = lambda kind, seconds: None  # somebody had to, for a worker
+        self.on_waited: Callable[[JobKind, float], None] = lambda kind, seconds: None  # somebody had to, for a worker
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
         who = identity or identities.current()
@@ -124,7 +124,9 @@ class WorkerPool:
         by itself first.
         """
         # What a capture has recorded is never refused: captures are bounded where they begin.
-        with contextlib.nullcontext() if turn.kind in (Kind.CAPTURE, Kind.PUSHED) else self._jobs.take(turn.holder):
+        with (
+            contextlib.nullcontext() if turn.kind in (JobKind.CAPTURE, JobKind.PUSHED) else self._jobs.take(turn.holder)
+        ):
             return await self._in_turn(turn, job, args, fds, on_progress, timeout)
 
     def crowded(self, uid: int) -> bool:
@@ -146,7 +148,7 @@ class WorkerPool:
         kept: Child | None = None
         try:
             attempt = self._attempt(worker, job, args, fds, on_progress, timeout)
-            result = await (_left_to_end(attempt) if turn.kind is Kind.GLANCE else attempt)
+            result = await (_left_to_end(attempt) if turn.kind is JobKind.GLANCE else attempt)
             self._done += 1
             kept = worker if self._good(worker) else None
             return result

@@ -23,7 +23,7 @@ from profd.fairness.shares import Holder
 Place = TypeVar("Place")
 
 
-class Kind(Enum):
+class JobKind(Enum):
     """The kinds of jobs."""
 
     CAPTURE = auto()
@@ -33,7 +33,7 @@ class Kind(Enum):
     PUSHED = auto()  # the same, of what was streamed to us: it is on disk, and storing it is never refused
 
 
-_LASTING: Final = (Kind.LONG, Kind.PUSHED)
+_LASTING: Final = (JobKind.LONG, JobKind.PUSHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Turn:
     """A user, and the kind of the user's job."""
 
     holder: Holder
-    kind: Kind
+    kind: JobKind
 
 
-OURS: Final = Turn(Holder(0, reserved=True), Kind.CAPTURE)
+OURS: Final = Turn(Holder(0, reserved=True), JobKind.CAPTURE)
 _Waiting = OrderedDict[int, "deque[tuple[Turn, asyncio.Future[Place]]]"]  # by uid; whose turn is next, first
 
 
@@ -106,7 +106,7 @@ class Turns(Generic[Place]):
     async def get(self, turn: Turn) -> Place:
         """Wait for a place; `done` and `put` give it back. Raises Unavailable."""
         self.check_open()
-        queue = self._captures if turn.kind is Kind.CAPTURE else self._others
+        queue = self._captures if turn.kind is JobKind.CAPTURE else self._others
         waiter: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
         queue.setdefault(turn.holder.uid, deque()).append((turn, waiter))
         self._hand_out()
@@ -171,16 +171,16 @@ class Turns(Generic[Place]):
     def _may(self, turn: Turn) -> bool:
         if turn.kind in _LASTING and self._long >= self._most + self._grown:
             return False
-        if turn.kind is Kind.GLANCE and not self._glances[turn.holder.uid]:
+        if turn.kind is JobKind.GLANCE and not self._glances[turn.holder.uid]:
             return True
         return self._running[turn.holder.uid] < self._most
 
     def _count(self, turn: Turn, by: int) -> None:
-        counted = self._storing if turn.kind is Kind.CAPTURE else self._running
+        counted = self._storing if turn.kind is JobKind.CAPTURE else self._running
         counted[turn.holder.uid] += by
         if not counted[turn.holder.uid]:
             del counted[turn.holder.uid]
-        if turn.kind is Kind.GLANCE:
+        if turn.kind is JobKind.GLANCE:
             self._glances[turn.holder.uid] += by
             if not self._glances[turn.holder.uid]:
                 del self._glances[turn.holder.uid]

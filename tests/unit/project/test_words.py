@@ -1,7 +1,7 @@
 """Numbers that stand in two places are the same, and names are what the contract says."""
 
 import pytest
-from profclient.cli import capture_view
+from profclient import as_json
 from profclient.cli.commands import diff as diff_command
 from profclient.cli.commands import traces as traces_commands
 from profclient.ui import asking
@@ -16,7 +16,7 @@ from profproto.v1 import capture_pb2
 @pytest.mark.parametrize("state", State)
 def test_states_are_those_of_the_contract(state):
     assert capture_pb2.State.Value(f"STATE_{state.name}") == state
-    assert capture_view.state_name(state) == state.label
+    assert as_json.state_name(state) == state.label
 
 
 def test_there_is_no_state_or_reason_that_only_one_side_knows():
@@ -27,7 +27,7 @@ def test_there_is_no_state_or_reason_that_only_one_side_knows():
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason])
 def test_reasons_are_those_of_the_contract(reason):
     assert capture_pb2.Reason.Value(f"REASON_{reason.name}") == reason
-    assert capture_view.reason_name(reason) == reason.label
+    assert as_json.reason_name(reason) == reason.label
 
 
 def test_kinds_and_device_types_are_the_fixed_words():

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.as_json import capture_json, state_name
 from profclient.cli import capture_view, follow
 from profclient.cli.fleet_options import fleet_options, of_fleet, way
 from profclient.cli.options import json_option
@@ -25,7 +26,7 @@ def captures(limit: int, as_json: bool) -> None:
         request = capture_pb2.ListCapturesRequest(limit=limit)
         found = daemon.call(daemon.captures.ListCaptures, request).captures
     if as_json:
-        emit_json([capture_view.capture_json(capture) for capture in found])
+        emit_json([capture_json(capture) for capture in found])
         return
     if not found:
         say("No captures yet. `profctl start --pid PID --duration 5s` makes one.")
@@ -35,7 +36,7 @@ def captures(limit: int, as_json: bool) -> None:
             capture.id,
             ago(capture.created_ns),
             capture.owner,
-            capture_view.state_name(capture.state),
+            state_name(capture.state),
             duration(capture.options.duration_ns or None),
             ", ".join(str(target.pid) for target in capture.targets),
             ", ".join(target.trace for target in capture.targets if target.trace) or "-",
@@ -100,7 +101,7 @@ def _end(
 ) -> None:
     capture = follow.until_over(daemon, capture, quiet=as_json, timeout=timeout)
     if as_json:
-        emit_json(capture_view.capture_json(capture))
+        emit_json(capture_json(capture))
     else:
         print_capture(daemon, capture)
     ctx.exit(capture_view.exit_code(capture))

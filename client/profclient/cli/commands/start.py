@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from profproto.v1 import capture_pb2
 
+from profclient.as_json import capture_json
 from profclient.cli import capture_view, follow
 from profclient.cli.estimate_view import estimates_json, print_estimates
 from profclient.cli.fleet_options import fleet_options, way
@@ -167,7 +168,7 @@ def _record_until_stopped(
 
 def _answer(daemon: Daemon, capture: capture_pb2.Capture, as_json: bool) -> None:
     if as_json:
-        emit_json(capture_view.capture_json(capture))
+        emit_json(capture_json(capture))
     elif capture_view.live(capture):
         say(f"capture {capture.id} is running; `profctl wait {capture.id}` waits for it.")
     else:

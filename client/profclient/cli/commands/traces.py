@@ -8,7 +8,7 @@ from typing import Any
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli import capture_view
+from profclient.as_json import capture_json
 from profclient.cli.backend import traces
 from profclient.cli.fleet_options import fleet_options, of_fleet, way
 from profclient.cli.options import json_option
@@ -110,7 +110,7 @@ def _show_capture(capture: str, as_json: bool) -> None:
     with Daemon() as daemon:
         found = daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=capture))
         if as_json:
-            emit_json(capture_view.capture_json(found))
+            emit_json(capture_json(found))
         else:
             print_capture(daemon, found)
 

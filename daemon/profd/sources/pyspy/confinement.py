@@ -46,7 +46,7 @@ def confine(process: Process, native: bool, output: int | None = None) -> Confin
     if uid == 0:
         uid = gid = next(_NOBODYS)
     warden = rights.capable and (native or (uid != SAME and not _reaches(process.id.pid, uid, gid)))
-    group = delegation.current().group(delegation.Kind.SAMPLERS, process.uid)
+    group = delegation.current().group(delegation.ChildKind.SAMPLERS, process.uid)
     return Confinement(process.id.pid, uid, gid, native, warden, output, group)
 
 

@@ -1,6 +1,7 @@
 """The JSON contract of captures, and their exit codes."""
 
 import pytest
+from profclient import as_json
 from profclient.cli import capture_view
 from profproto.v1 import capture_pb2
 
@@ -34,7 +35,7 @@ def test_live_until_every_target_is_terminal():
 
 
 def test_a_target_has_the_fields_of_the_contract_and_absent_is_null():
-    (target,) = capture_view.capture_json(capture("FAILED"))["targets"]
+    (target,) = as_json.capture_json(capture("FAILED"))["targets"]
     contract = "host pid rank gpu sources state reason trace start_ns end_ns events gpu_events lost not_honoured cost"
     assert set(contract.split()) | {"warnings"} <= set(target)
     assert target["state"] == "failed"
@@ -53,7 +54,7 @@ def test_a_target_that_was_traced():
         lost=[capture_pb2.Loss(stage="decode", reason="bad_time", count=2)],
         cost=capture_pb2.Cost(how="unknown"),
     )
-    target = capture_view.target_json(message)
+    target = as_json.target_json(message)
     assert (target["rank"], target["gpu"], target["events"]) == (0, 3, 0)
     assert target["reason"] == "no_gpu_records"
     assert target["lost"] == [{"stage": "decode", "reason": "bad_time", "count": 2}]
@@ -65,7 +66,7 @@ def test_what_a_process_took_of_the_host():
         lasted_ns=2 * SECOND_NS, cpu_ns=SECOND_NS, run_queue_ns=SECOND_NS // 2, waits=20, preemptions=3
     )
     load = capture_pb2.Load(during=during, after=capture_pb2.Stretch(lasted_ns=SECOND_NS, cpu_ns=SECOND_NS))
-    told = capture_view.target_json(capture_pb2.TargetStatus(load=load))["load"]
+    told = as_json.target_json(capture_pb2.TargetStatus(load=load))["load"]
     assert told["before"] is None
     assert told["during"] == {
         "lasted_ns": 2 * SECOND_NS,
@@ -83,11 +84,11 @@ def test_what_a_process_took_of_the_host():
 def test_of_a_window_that_nobody_saw_nothing_is_said():
     load = capture_pb2.Load(after=capture_pb2.Stretch(lasted_ns=SECOND_NS))
     assert capture_view.load_line(load) == ""
-    told = capture_view.target_json(capture_pb2.TargetStatus())["load"]
+    told = as_json.target_json(capture_pb2.TargetStatus())["load"]
     assert told == {"before": None, "during": None, "after": None}
 
 
 def test_a_state_of_another_release_is_no_fault_of_ours():
     message = capture_pb2.TargetStatus(pid=7, state=999, reason=888)  # type: ignore[arg-type]  # as it may come
     assert capture_view.target_line(message) == "pid 7  unknown_999"
-    assert capture_view.target_json(message)["reason"] == "unknown_888"
+    assert as_json.target_json(message)["reason"] == "unknown_888"

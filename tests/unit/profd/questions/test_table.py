@@ -151,10 +151,10 @@ def test_absent_and_null_are_the_default() -> None:
 
 def test_the_daemon_reads_it_without_the_engine() -> None:
     """Functions are named by their path: numpy and pyarrow come with them, in workers."""
-    script = "import json, sys, profd.rpc.query, profd.workers.pool; print(json.dumps([*sys.modules]))"
+    script = "import json, sys, profd.service.assembly; print(json.dumps([*sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)
-    assert {"pyarrow", "duckdb", "profd.query", "profd.export"}.isdisjoint(loaded)
+    assert {"numpy", "pyarrow", "duckdb", "profd.events", "profd.query", "profd.export"}.isdisjoint(loaded)
     script = "import json, sys, profd.questions.table; print(json.dumps([*sys.modules]))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     ours = {name for name in json.loads(done.stdout) if name.startswith("profd.")}

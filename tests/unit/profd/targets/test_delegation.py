@@ -14,7 +14,7 @@ import pytest
 from profd.kernel.joining import join
 from profd.limits import GiB
 from profd.targets import delegation as module
-from profd.targets.delegation import Delegation, Kind, bounds, delegated
+from profd.targets.delegation import ChildKind, Delegation, bounds, delegated
 
 from tests.support.waiting import until
 
@@ -68,7 +68,7 @@ def test_no_cgroup_that_can_be_seen(tmp_path: Path, cgroup: str) -> None:
     (proc / "self" / "cgroup").write_text(cgroup)
     found = module.opened(proc)
     assert "cgroup" in found.why_not
-    assert [found.group(kind, 7) for kind in Kind] == ["", "", ""]
+    assert [found.group(kind, 7) for kind in ChildKind] == ["", "", ""]
     assert not found.bounds
 
 
@@ -82,14 +82,14 @@ def test_groups_of_kinds_and_of_users(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (service / "daemon" / "cgroup.procs").read_text() == "0"
     enabled = [service, service / "samplers", service / "builds"]
     assert [(each / "cgroup.subtree_control").read_text() for each in enabled] == ["+memory +pids"] * 3
-    for kind in (Kind.SAMPLERS, Kind.BUILDS):
+    for kind in (ChildKind.SAMPLERS, ChildKind.BUILDS):
         of = found.bounds[kind]
         group = Path(found.group(kind, 7))
         assert group == service / kind.value / "7"
         assert (group / "memory.max").read_text() == str(of.user_memory)
         assert (group / "pids.max").read_text() == str(of.user_tasks)
         assert (group.parent / "memory.max").read_text() == str(of.memory)
-    assert found.group(Kind.ERRANDS) == str(service / "errands")
+    assert found.group(ChildKind.ERRANDS) == str(service / "errands")
 
 
 def test_groups_of_users_that_are_empty_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,14 +97,14 @@ def test_groups_of_users_that_are_empty_go(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module, "CHILD_GROUPS_MAX", 2)
     monkeypatch.setattr(module, "_make", lambda group, memory, tasks: group.mkdir(parents=True, exist_ok=True))
     found = Delegation(tmp_path, memory=GiB)
-    first, second = (Path(found.group(Kind.SAMPLERS, uid)) for uid in (1, 2))
+    first, second = (Path(found.group(ChildKind.SAMPLERS, uid)) for uid in (1, 2))
     assert (first.exists(), second.exists()) == (False, True)
     # AND one that is not stays, and counts
     (second / "member").mkdir()
-    third = Path(found.group(Kind.BUILDS, 3))
+    third = Path(found.group(ChildKind.BUILDS, 3))
     (third / "member").mkdir()
     with pytest.raises(OSError, match="2 users have processes of profd"):
-        found.group(Kind.SAMPLERS, 4)
+        found.group(ChildKind.SAMPLERS, 4)
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 4 << 30, 12 << 30, 1 << 40])
@@ -166,13 +166,13 @@ from profd.targets import delegation
 open(sys.argv[1] + "/cgroup.procs", "w").write("0")
 found = delegation.opened()
 assert not found.why_not, found.why_not
-group = found.group(delegation.Kind.SAMPLERS, 5321)
+group = found.group(delegation.ChildKind.SAMPLERS, 5321)
 child = "import sys; from profd.kernel.joining import join; join(sys.argv[1]); exec(sys.argv[2])"
 hog = "open('/proc/self/oom_score_adj', 'w').write('0'); held = b'x' * (1 << 30)"
 print(subprocess.run([sys.executable, "-c", child, group, hog]).returncode)
 threads = "from threading import *; end = Event(); "
 threads += "[Thread(target=end.wait, daemon=True).start() for _ in range(%d)]"
-most = found.bounds[delegation.Kind.SAMPLERS].user_tasks
+most = found.bounds[delegation.ChildKind.SAMPLERS].user_tasks
 print(subprocess.run([sys.executable, "-c", child, group, threads % most], stderr=subprocess.DEVNULL).returncode)
 print(subprocess.run([sys.executable, "-c", threads % 50]).returncode)
 """

@@ -19,7 +19,7 @@ from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOB
 from profd.workers import cpu
 from profd.workers.child import Child, Settings
 from profd.workers.pool import WorkerPool
-from profd.workers.turns import Kind, Turn
+from profd.workers.turns import JobKind, Turn
 
 from tests.support.jobs import JOBS
 from tests.support.waiting import eventually
@@ -44,11 +44,11 @@ async def test_result_and_worker_are_kept_across_jobs(pool: WorkerPool) -> None:
 
 
 async def test_waits_are_told_by_what_they_were_for(pool: WorkerPool) -> None:
-    waits: list[Kind] = []
+    waits: list[JobKind] = []
     pool.on_waited = lambda kind, seconds: waits.append(kind) if seconds >= 0 else None
-    await pool.run("echo", {}, turn=Turn(Holder(5, False), Kind.QUESTION))
-    await pool.run("echo", {}, turn=Turn(Holder(5, False), Kind.CAPTURE))
-    assert waits == [Kind.QUESTION, Kind.CAPTURE]
+    await pool.run("echo", {}, turn=Turn(Holder(5, False), JobKind.QUESTION))
+    await pool.run("echo", {}, turn=Turn(Holder(5, False), JobKind.CAPTURE))
+    assert waits == [JobKind.QUESTION, JobKind.CAPTURE]
 
 
 async def test_large_arguments_and_results(pool: WorkerPool) -> None:
@@ -219,7 +219,7 @@ async def test_a_glance_that_nobody_waits_for_may_end_by_itself(
     (worker,) = pool.pids
     out, to_out = os.pipe()
     held, to_held = os.pipe()
-    turn = Turn(Holder(1, reserved=False), Kind.GLANCE)
+    turn = Turn(Holder(1, reserved=False), JobKind.GLANCE)
     task = asyncio.create_task(pool.run("glance", {}, fds=[to_out, held], turn=turn))
     await asyncio.to_thread(os.read, out, 1)
     os.close(to_out)
@@ -289,7 +289,7 @@ async def test_worker_is_replaced_after_its_jobs() -> None:
 
 
 async def test_who_has_too_many_jobs_is_refused_and_no_capture_is(pool: WorkerPool) -> None:
-    question = Turn(Holder(1000, reserved=False), Kind.QUESTION)
+    question = Turn(Holder(1000, reserved=False), JobKind.QUESTION)
     running = asyncio.create_task(pool.run("hang", {}, turn=question))
     waiting = [asyncio.create_task(pool.run("echo", {}, turn=question)) for _ in range(JOBS_PER_UID_MAX - 1)]
     captures = [asyncio.create_task(pool.run("echo", {})) for _ in range(2 * JOBS_MAX)]
@@ -323,10 +323,10 @@ async def test_a_capture_is_stored_before_the_questions_that_came_first(
             await pool.run("copy", {}, [until, nowhere.fileno()], turn=turn)
 
     until, release = os.pipe()  # an answer may be there before the next one has asked
-    holds = asyncio.create_task(hold(until, Turn(Holder(1000, reserved=False), Kind.QUESTION)))
-    turns = [(f"question {n}", Turn(Holder(1000, reserved=False), Kind.QUESTION)) for n in range(1, 5)]
-    turns.append(("other", Turn(Holder(1001, reserved=False), Kind.LONG)))
-    turns.append(("capture", Turn(Holder(1002, reserved=False), Kind.CAPTURE)))
+    holds = asyncio.create_task(hold(until, Turn(Holder(1000, reserved=False), JobKind.QUESTION)))
+    turns = [(f"question {n}", Turn(Holder(1000, reserved=False), JobKind.QUESTION)) for n in range(1, 5)]
+    turns.append(("other", Turn(Holder(1001, reserved=False), JobKind.LONG)))
+    turns.append(("capture", Turn(Holder(1002, reserved=False), JobKind.CAPTURE)))
     asked = asyncio.gather(*(ask(*each) for each in turns))
     await eventually(lambda: pool.statistics().waiting == len(turns))
     os.close(release)
@@ -341,7 +341,7 @@ async def test_a_user_who_has_none_has_a_worker_while_another_keeps_all(monkeypa
     monkeypatch.setattr(limits, "WORKERS_EXTRA_IDLE_SECONDS", 0.05)
     pool = WorkerPool(1, known=JOBS)
     await pool.open()
-    endless, others = (Turn(Holder(uid, reserved=False), Kind.LONG) for uid in (1, 2))
+    endless, others = (Turn(Holder(uid, reserved=False), JobKind.LONG) for uid in (1, 2))
     tasks = [asyncio.create_task(pool.run("hang", {}, turn=endless)) for _ in range(2)]
     await asyncio.sleep(0)
     assert (await pool.run("echo", {"a": 1}, turn=others))["args"] == {"a": 1}
@@ -359,7 +359,7 @@ async def test_no_more_than_so_many_workers_are_started_for_others(monkeypatch: 
     monkeypatch.setattr(limits, "WORKERS_EXTRA_MAX", 1)
     pool = WorkerPool(1, known=JOBS)
     await pool.open()
-    users = [Turn(Holder(uid, reserved=False), Kind.LONG) for uid in (1, 2, 3)]
+    users = [Turn(Holder(uid, reserved=False), JobKind.LONG) for uid in (1, 2, 3)]
     tasks = [asyncio.create_task(pool.run("hang", {}, turn=user)) for user in users]
     await eventually(lambda: pool.statistics().running == 2)
     looks, starves = [], pool._turns.starves

@@ -12,10 +12,10 @@ from profd.errors import Unavailable
 from profd.fairness.shares import Holder
 from profd.questions.jobs import GLANCES, JOBS, SHORT
 from profd.workers.asked import Asked
-from profd.workers.turns import Kind, Turn, Turns
+from profd.workers.turns import JobKind, Turn, Turns
 
 
-def turn(uid: int, kind: Kind) -> Turn:
+def turn(uid: int, kind: JobKind) -> Turn:
     return Turn(Holder(uid, reserved=False), kind)
 
 
@@ -35,26 +35,26 @@ def two() -> Turns[str]:
 
 
 async def test_one_user_leaves_a_place_to_others() -> None:
-    questions = [turn(1, Kind.QUESTION), turn(1, Kind.QUESTION), turn(2, Kind.QUESTION)]
+    questions = [turn(1, JobKind.QUESTION), turn(1, JobKind.QUESTION), turn(2, JobKind.QUESTION)]
     assert await served(two(), *questions) == [True, False, True]
 
 
 async def test_captures_of_one_user_leave_a_place_to_those_of_others() -> None:
     turns = two()
-    asked = [turn(1, Kind.CAPTURE), turn(1, Kind.CAPTURE)]
+    asked = [turn(1, JobKind.CAPTURE), turn(1, JobKind.CAPTURE)]
     assert await served(turns, *asked) == [True, False]
     # Another place would be of no use to the one that waits.
     assert not turns.crowded(3)
-    assert await served(turns, turn(2, Kind.CAPTURE)) == [True]
+    assert await served(turns, turn(2, JobKind.CAPTURE)) == [True]
 
 
 async def test_captures_of_one_user_are_all_stored_one_after_the_other() -> None:
     turns = two()
 
     async def store() -> None:
-        place = await turns.get(turn(1, Kind.CAPTURE))
+        place = await turns.get(turn(1, JobKind.CAPTURE))
         await asyncio.sleep(0)
-        turns.done(turn(1, Kind.CAPTURE))
+        turns.done(turn(1, JobKind.CAPTURE))
         turns.put(place)
 
     async with asyncio.timeout(60):
@@ -62,19 +62,21 @@ async def test_captures_of_one_user_are_all_stored_one_after_the_other() -> None
     assert (turns.free, turns.waiting) == (2, 0)
 
 
-@pytest.mark.parametrize(("first", "second"), [(Kind.CAPTURE, Kind.QUESTION), (Kind.QUESTION, Kind.CAPTURE)])
+@pytest.mark.parametrize(
+    ("first", "second"), [(JobKind.CAPTURE, JobKind.QUESTION), (JobKind.QUESTION, JobKind.CAPTURE)]
+)
 async def test_a_capture_and_a_question_of_one_user_leave_a_place_to_others_that_wait(
-    first: Kind, second: Kind
+    first: JobKind, second: JobKind
 ) -> None:
     turns: Turns[str] = Turns(2)
-    asked = [turn(1, first), turn(1, second), turn(2, Kind.QUESTION)]
+    asked = [turn(1, first), turn(1, second), turn(2, JobKind.QUESTION)]
     tasks = [asyncio.ensure_future(turns.get(each)) for each in asked]
     await asyncio.sleep(0)
     turns.put("first")
     turns.put("second")
     await asyncio.sleep(0)
     # The capture is first, whichever was asked for first.
-    assert [task.done() for task in tasks] == [first is Kind.CAPTURE, second is Kind.CAPTURE, True]
+    assert [task.done() for task in tasks] == [first is JobKind.CAPTURE, second is JobKind.CAPTURE, True]
     # AND the rest has its turn when the other's is done
     turns.done(asked[2])
     turns.put("second")
@@ -82,15 +84,15 @@ async def test_a_capture_and_a_question_of_one_user_leave_a_place_to_others_that
 
 
 async def test_alone_or_beside_those_who_could_not_use_it_one_user_has_all_places() -> None:
-    assert await served(two(), turn(1, Kind.CAPTURE), turn(1, Kind.QUESTION)) == [True, True]
+    assert await served(two(), turn(1, JobKind.CAPTURE), turn(1, JobKind.QUESTION)) == [True, True]
     # One who waits with what lasts has no use for it while another's lasts.
-    asked = [turn(1, Kind.LONG), turn(2, Kind.LONG), turn(1, Kind.CAPTURE)]
+    asked = [turn(1, JobKind.LONG), turn(2, JobKind.LONG), turn(1, JobKind.CAPTURE)]
     assert await served(two(), *asked) == [True, False, True]
 
 
 async def test_a_place_more_is_for_who_has_none_and_for_nobody_who_has_some() -> None:
     turns = two()
-    asked = [turn(1, Kind.LONG), turn(1, Kind.LONG), turn(2, Kind.LONG)]
+    asked = [turn(1, JobKind.LONG), turn(1, JobKind.LONG), turn(2, JobKind.LONG)]
     tasks = [asyncio.ensure_future(turns.get(each)) for each in asked]
     await asyncio.sleep(0)
     assert [turns.starves(uid) for uid in (1, 2, 3)] == [False, True, False]
@@ -98,12 +100,12 @@ async def test_a_place_more_is_for_who_has_none_and_for_nobody_who_has_some() ->
     await asyncio.sleep(0)
     assert [task.done() for task in tasks] == [True, False, True]
     # AND a short question still finds a place, which lasting ones may not take
-    assert await served(turns, turn(3, Kind.LONG), turn(4, Kind.QUESTION)) == [False, True]
+    assert await served(turns, turn(3, JobKind.LONG), turn(4, JobKind.QUESTION)) == [False, True]
 
 
 async def test_a_place_more_is_taken_back_when_nobody_needs_it() -> None:
     turns = two()
-    mine, others = turn(1, Kind.LONG), turn(2, Kind.LONG)
+    mine, others = turn(1, JobKind.LONG), turn(2, JobKind.LONG)
     assert turns.shrink() is None  # never below the size
     await turns.get(mine)
     waits = asyncio.ensure_future(turns.get(others))
@@ -120,17 +122,17 @@ async def test_a_place_more_is_taken_back_when_nobody_needs_it() -> None:
 
 async def test_the_only_place_goes_to_captures_in_turn() -> None:
     turns: Turns[str] = Turns(1)
-    asked = [asyncio.ensure_future(turns.get(turn(uid, Kind.CAPTURE))) for uid in (1, 1, 2)]
+    asked = [asyncio.ensure_future(turns.get(turn(uid, JobKind.CAPTURE))) for uid in (1, 1, 2)]
     await asyncio.sleep(0)
     turns.put("one")
     for uid, then in ((1, asked[0]), (2, asked[2]), (1, asked[1])):
         assert await then == "one"
-        turns.done(turn(uid, Kind.CAPTURE))
+        turns.done(turn(uid, JobKind.CAPTURE))
         turns.put("one")
 
 
 async def test_who_runs_the_daemon_may_have_all_places() -> None:
-    mine = Turn(Holder(1, reserved=True), Kind.CAPTURE)
+    mine = Turn(Holder(1, reserved=True), JobKind.CAPTURE)
     assert await served(two(), mine, mine) == [True, True]
 
 
@@ -142,10 +144,10 @@ async def test_what_an_earlier_daemon_left_is_its_owners_turn() -> None:
             turns.append(turn)
             return {}
 
-    asked = Asked(Pool(), Kind.CAPTURE, owner=4321)  # type: ignore[arg-type]  # as much of one as is asked
+    asked = Asked(Pool(), JobKind.CAPTURE, owner=4321)  # type: ignore[arg-type]  # as much of one as is asked
     nobodys = contextvars.Context()  # in ours an earlier test may have left its caller
     await asyncio.create_task(asked("store", {}), context=nobodys)
-    assert turns == [turn(4321, Kind.CAPTURE)]
+    assert turns == [turn(4321, JobKind.CAPTURE)]
 
 
 async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
@@ -161,23 +163,29 @@ async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
     for job in JOBS:
         await asked(job, {})
     short, glances = {"summary", "top", "explain", "critical", "judge_hang"}, {"tiles", "event"}
-    assert {job for job, kind in kinds.items() if kind is Kind.QUESTION} == short
-    assert {job for job, kind in kinds.items() if kind is Kind.GLANCE} == glances
-    assert {kind for job, kind in kinds.items() if job not in short | glances} == {Kind.LONG}
+    assert {job for job, kind in kinds.items() if kind is JobKind.QUESTION} == short
+    assert {job for job, kind in kinds.items() if kind is JobKind.GLANCE} == glances
+    assert {kind for job, kind in kinds.items() if job not in short | glances} == {JobKind.LONG}
 
 
 async def test_a_glance_waits_for_no_import_and_one_user_has_one_beside_all() -> None:
     turns = two()
-    asked = [turn(1, Kind.LONG), turn(1, Kind.LONG), turn(1, Kind.QUESTION), turn(1, Kind.GLANCE), turn(1, Kind.GLANCE)]
+    asked = [
+        turn(1, JobKind.LONG),
+        turn(1, JobKind.LONG),
+        turn(1, JobKind.QUESTION),
+        turn(1, JobKind.GLANCE),
+        turn(1, JobKind.GLANCE),
+    ]
     assert await served(turns, *asked) == [True, False, False, True, False]
     turns.done(asked[3])
     turns.put("second")
     # AND whoever has none comes first
-    others = turn(2, Kind.QUESTION)
+    others = turn(2, JobKind.QUESTION)
     turns = two()
-    assert await served(turns, turn(1, Kind.LONG)) == [True]
+    assert await served(turns, turn(1, JobKind.LONG)) == [True]
     await turns.get(others)
-    waiting = [asyncio.ensure_future(turns.get(each)) for each in (turn(1, Kind.GLANCE), turn(3, Kind.GLANCE))]
+    waiting = [asyncio.ensure_future(turns.get(each)) for each in (turn(1, JobKind.GLANCE), turn(3, JobKind.GLANCE))]
     await asyncio.sleep(0)
     turns.done(others)
     turns.put("second")
@@ -187,28 +195,28 @@ async def test_a_glance_waits_for_no_import_and_one_user_has_one_beside_all() ->
         one.cancel()
 
 
-@pytest.mark.parametrize("kind", [Kind.LONG, Kind.PUSHED])
-async def test_what_lasts_leaves_a_place_to_captures(kind: Kind) -> None:
-    asked = [turn(1, kind), turn(2, kind), turn(3, Kind.CAPTURE)]
+@pytest.mark.parametrize("kind", [JobKind.LONG, JobKind.PUSHED])
+async def test_what_lasts_leaves_a_place_to_captures(kind: JobKind) -> None:
+    asked = [turn(1, kind), turn(2, kind), turn(3, JobKind.CAPTURE)]
     assert await served(two(), *asked) == [True, False, True]
 
 
 async def test_what_was_streamed_to_us_leaves_a_place_to_questions_of_others() -> None:
-    asked = [turn(1, Kind.PUSHED), turn(1, Kind.PUSHED), turn(2, Kind.QUESTION)]
+    asked = [turn(1, JobKind.PUSHED), turn(1, JobKind.PUSHED), turn(2, JobKind.QUESTION)]
     assert await served(two(), *asked) == [True, False, True]
 
 
 async def test_a_place_comes_back_to_whose_turn_it_is() -> None:
     turns = two()
     for uid in (1, 2):
-        await turns.get(turn(uid, Kind.QUESTION))
-    waiting = [asyncio.ensure_future(turns.get(turn(uid, Kind.QUESTION))) for uid in (1, 1, 3)]
-    capture = asyncio.ensure_future(turns.get(turn(1, Kind.CAPTURE)))
+        await turns.get(turn(uid, JobKind.QUESTION))
+    waiting = [asyncio.ensure_future(turns.get(turn(uid, JobKind.QUESTION))) for uid in (1, 1, 3)]
+    capture = asyncio.ensure_future(turns.get(turn(1, JobKind.CAPTURE)))
     await asyncio.sleep(0)
     assert turns.crowded(1)
     # The capture first, then who would not have all places by it.
     for uid, place, then in ((1, "first", capture), (2, "second", waiting[2])):
-        turns.done(turn(uid, Kind.QUESTION))
+        turns.done(turn(uid, JobKind.QUESTION))
         turns.put(place)
         assert await then == place
     assert [task.done() for task in waiting] == [False, False, True]
@@ -217,23 +225,23 @@ async def test_a_place_comes_back_to_whose_turn_it_is() -> None:
 @pytest.mark.parametrize("given", [False, True])
 async def test_who_goes_away_leaves_the_place(given: bool) -> None:
     turns: Turns[str] = Turns(1)
-    gone = asyncio.ensure_future(turns.get(turn(1, Kind.QUESTION)))
+    gone = asyncio.ensure_future(turns.get(turn(1, JobKind.QUESTION)))
     await asyncio.sleep(0)
     steps: list[Callable[[], object]] = [lambda: turns.put("one"), gone.cancel]
     for step in steps if given else reversed(steps):
         step()
     with pytest.raises(asyncio.CancelledError):
         await gone
-    assert await turns.get(turn(1, Kind.QUESTION)) == "one"
+    assert await turns.get(turn(1, JobKind.QUESTION)) == "one"
     assert not turns.crowded(2)
 
 
 async def test_all_are_told_when_it_is_closed() -> None:
     turns: Turns[str] = Turns(1)
-    waiting = asyncio.ensure_future(turns.get(turn(1, Kind.LONG)))
+    waiting = asyncio.ensure_future(turns.get(turn(1, JobKind.LONG)))
     await asyncio.sleep(0)
     turns.close()
     with pytest.raises(Unavailable):
         await waiting
     with pytest.raises(Unavailable):
-        await turns.get(turn(1, Kind.LONG))
+        await turns.get(turn(1, JobKind.LONG))
