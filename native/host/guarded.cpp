@@ -348,18 +348,15 @@ Outcome ask(Slot* slot, double seconds, bool& reusable) {
     for (int at = 0; at < slot->count; ++at) slot->requests[at].answer = pid;
     return Outcome::NoChild;
   }
-  if (in_time(pidfd, pid, seconds)) {
+  const bool late = !in_time(pidfd, pid, seconds);
+  if (late) call(__NR_pidfd_send_signal, pidfd, SIGKILL);
+  if (!late || ended(pidfd, kKillMs)) {
     reap(pidfd);
-    // Somebody killed it (the kernel, when memory ends): nothing was told of the rest.
+    // Whoever was late and has everything has answered: on a busy host a child ends between the last wait for it and the
+    // look at its state. One that was in time was killed by somebody (the kernel, when memory ends) if it has not.
     const bool whole = slot->count == 0 || slot->requests[slot->count - 1].answer != -EINPROGRESS;
     if (!whole) drop_descriptors(slot);
     return whole ? Outcome::Answered : Outcome::GivenUp;
-  }
-  call(__NR_pidfd_send_signal, pidfd, SIGKILL);
-  if (ended(pidfd, kKillMs)) {
-    reap(pidfd);
-    drop_descriptors(slot);
-    return Outcome::GivenUp;
   }
   const std::lock_guard<std::mutex> held(g_lock);
   g_abandoned.push_back({slot, pidfd});

@@ -53,23 +53,24 @@ Request = tuple[Kind, str, int]
 class Patience:
     """How long is waited for whom. Safe to use from threads.
 
-    A process that has not answered is not asked again for some seconds. Within these seconds a user's processes are
-    waited for so long together, so that a thousand of them cost no more than a few; who has used that up is
-    not asked about. All users together shorten the wait to what a process needs that answers.
+    A process that has not answered is not asked again for some seconds, unless by a look that may wait for longer: on a
+    busy host an answer is late, and a short look must not make a process read as absent to everybody. Within these
+    seconds a user's processes are waited for so long together, so that a thousand of them cost no more than a few; who
+    has used that up is not asked about. All users together shorten the wait to what a process needs that answers.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._since = clock()
-        self._stuck: dict[int, float] = {}  # pid -> until when; oldest first
+        self._stuck: dict[int, tuple[float, float]] = {}  # pid -> until when, and what a look might take; oldest first
         self._waited: dict[int, float] = {}  # uid -> seconds
         self._total = 0.0
 
     def stuck(self, pid: int) -> bool:
         """It did not answer lately."""
         with self._lock:
-            return self._stuck.get(pid, 0.0) > self._clock()
+            return self._is_stuck(pid)
 
     def spent(self, uid: int) -> bool:
         """Nobody waits for a process of this user now: others of theirs did not answer for too long."""
@@ -78,10 +79,10 @@ class Patience:
             return self._waited.get(uid, 0.0) >= PROC_WAIT_SECONDS_PER_UID
 
     def allowed(self, pid: int, uid: int, most: float) -> float:
-        """For how many seconds it may be waited for; 0: not at all."""
+        """For how many seconds a look that may take `most` waits for it; 0: not at all."""
         with self._lock:
             self._turn()
-            if self._stuck.get(pid, 0.0) > self._clock():
+            if self._is_stuck(pid, most):
                 return 0.0
             left = PROC_WAIT_SECONDS_PER_UID - self._waited.get(uid, 0.0)
             if left <= 0:
@@ -90,17 +91,29 @@ class Patience:
                 return PROC_WAIT_SECONDS_MIN
             return min(most, max(left, PROC_WAIT_SECONDS_MIN))
 
-    def waited(self, pid: int, uid: int, seconds: float) -> None:
-        """In vain."""
+    def waited(self, pid: int, uid: int, seconds: float, most: float) -> None:
+        """In vain, by a look that might take `most`."""
         with self._lock:
             self._turn()
             while len(self._stuck) >= PROC_STUCK_MAX:
                 del self._stuck[next(iter(self._stuck))]
+            if self._is_stuck(pid):
+                most = max(most, self._stuck[pid][1])
             self._stuck.pop(pid, None)
-            self._stuck[pid] = self._clock() + PROC_STUCK_SECONDS
+            self._stuck[pid] = (self._clock() + PROC_STUCK_SECONDS, most)
             if uid in self._waited or len(self._waited) < PROC_STUCK_MAX:
                 self._waited[uid] = self._waited.get(uid, 0.0) + seconds
             self._total += seconds
+
+    def answered(self, pid: int) -> None:
+        """It does now."""
+        if pid in self._stuck:  # seldom
+            with self._lock:
+                self._stuck.pop(pid, None)
+
+    def _is_stuck(self, pid: int, most: float = 0.0) -> bool:
+        until, tried = self._stuck.get(pid, (0.0, 0.0))
+        return until > self._clock() and most <= tried
 
     def _turn(self) -> None:
         now = self._clock()
@@ -154,8 +167,8 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     `noted`: that it did not is known to all who ask next. Not where a look is one of many that may be missed: on a busy
     host the child's turn may come too late.
     """
-    uid = _uid(pid)
-    seconds = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS)
+    uid, most = _uid(pid), PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS
+    seconds = patience.allowed(pid, uid, most)
     if not seconds:
         return [-errno.EINPROGRESS] * len(requests)
     began = time.monotonic()
@@ -164,8 +177,10 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
         sight.lost(_why(answers))
         return answers or [-errno.EINPROGRESS] * len(requests)
     sight.regained()
-    if outcome != _ANSWERED and noted:
-        patience.waited(pid, uid, time.monotonic() - began)
+    if outcome == _ANSWERED:
+        patience.answered(pid)
+    elif noted:
+        patience.waited(pid, uid, time.monotonic() - began, most)
     return answers or [-errno.EINPROGRESS] * len(requests)
 
 

@@ -130,8 +130,8 @@ def silence(pid: int) -> str:
     """A sentence for who asks for such a process."""
     return blind() or (
         f"process {pid} does not answer: it is in the middle of starting another program (execve), on a file system "
-        f"that does not answer, or its memory is on one. Look at it (cat /proc/{pid}/status), end it or its file "
-        "system, and try again in some seconds."
+        "that does not answer, or its memory is on one, or the host is very busy. Try again in some seconds; look at "
+        f"it (cat /proc/{pid}/status), and end it or its file system."
     )
 
 

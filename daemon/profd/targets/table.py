@@ -135,11 +135,8 @@ class ProcessTable:
         return self._labelled(public)
 
     def alive(self, process: ProcessId) -> bool:
-        """Is this very process (not another of its pid) still running or stopped?"""
-        stat = procfs.stat_of(process.pid, self._root)
-        if stat is None and procfs.blind():  # which is no word of its end
-            return starts.known(process.pid) == process.start_ticks
-        return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
+        """Is this very process (not another of its pid) still running or stopped? One that does not answer is."""
+        return self._lives(process) is not False
 
     def children(self, process: ProcessId) -> list[Process]:
         """All descendants that are there now, nearest first."""
@@ -159,7 +156,7 @@ class ProcessTable:
     def pidfd(self, process: ProcessId) -> int:
         """A descriptor that names this very process for ever; the caller closes it.
 
-        NotFound if it has ended, Exhausted if this process or the host has no descriptor left.
+        NotFound if it has ended, Exhausted if this process or the host has no descriptor left, or it does not answer.
         """
         try:
             fd = os.pidfd_open(process.pid)
@@ -170,10 +167,25 @@ class ProcessTable:
                 f"process {process.pid} cannot be watched ({error.strerror}). Raise profd's limit of open files."
             ) from error
         # The pid may have been used again before it was opened, not after.
-        if not self.alive(process):
-            os.close(fd)
-            raise NotFound(f"process {process.pid} has ended.")
-        return fd
+        lives = self._lives(process)
+        if lives:
+            return fd
+        os.close(fd)
+        if lives is None:
+            raise Exhausted(procfs.silence(process.pid))
+        raise NotFound(f"process {process.pid} has ended.")
+
+    def _lives(self, process: ProcessId) -> bool | None:
+        """None: a process of this pid does, and does not answer whether it is this one."""
+        stat = procfs.stat_of(process.pid, self._root)
+        if stat is not None:
+            return stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
+        if not procfs.unanswering(process.pid):
+            return False
+        known = starts.known(process.pid)
+        if known or not starts.lives(process.pid):
+            return known == process.start_ticks
+        return None
 
     def _pids(self) -> Iterator[int]:
         return iter(sorted(int(name) for name in os.listdir(self._root) if name.isascii() and name.isdigit()))

@@ -73,11 +73,12 @@ async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
     if not allowed.can:
         raise Denied(f"{allowed.reason} {allowed.fix}")
     target = Target(process)
-    if not target.alive():
+    # In threads, where a look may take longer than on the event loop: busy hosts let it wait.
+    if not await asyncio.to_thread(target.alive):
         raise NotFound(f"{subject} has ended.")
     if native and target.stopped():
         raise JobFailed(f"{subject} is stopped, and native frames need to stop it in another way. Leave out --native.")
-    with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+    with contextlib.closing(await asyncio.to_thread(Accepted, process.id, process.uid)) as accepted:
         return await _stacks(target, native, accepted)
 
 

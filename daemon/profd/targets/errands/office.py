@@ -102,7 +102,8 @@ class Errands:
             uid = folder.stat().st_uid  # which never waits
         except OSError:
             uid = -1
-        seconds = self._patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS if _on_a_loop() else PROC_WAIT_SECONDS)
+        most = PROC_WAIT_LOOP_SECONDS if _on_a_loop() else PROC_WAIT_SECONDS
+        seconds = self._patience.allowed(pid, uid, most)
         if not seconds:
             raise NoAnswer("files of its user did not answer some seconds ago")
         child = self._taken(uid)
@@ -110,7 +111,7 @@ class Errands:
         try:
             return self._put(child, list(question), seconds)
         except NoAnswer:
-            self._patience.waited(pid, uid, time.monotonic() - began)
+            self._patience.waited(pid, uid, time.monotonic() - began, most)
             raise
 
     def ask(self, uid: int, seconds: float, *question: Any, fd: int = -1) -> Any:

@@ -11,7 +11,7 @@ from profd.capture import planner as module
 from profd.capture.estimate import HostHeadroom
 from profd.capture.planner import Planner, Settings
 from profd.errors import NotFound
-from profd.limits import MiB
+from profd.limits import PROC_WAIT_SECONDS, MiB
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
 from profd.targets import first_looks, guarded
@@ -116,7 +116,7 @@ async def test_one_that_did_not_answer_a_moment_ago_is_asked_again(monkeypatch: 
     planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), Settings("host"), {})
     with pytest.raises(NotFound, match="no process has pid"):  # nothing was wrong with it: it is not there
         await planner.estimate(ALICE, request(pid))
-    guarded.patience.waited(pid, ALICE.uid, 0.0)
+    guarded.patience.waited(pid, ALICE.uid, 0.0, PROC_WAIT_SECONDS)
     planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), Settings("host"), {})
     [plan] = await planner.estimate(ALICE, request(pid))
     assert plan.target.pid == pid

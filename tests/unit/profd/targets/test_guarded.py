@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from profd import _host
+from profd.errors import Exhausted, NotFound
 from profd.limits import (
     PROC_STUCK_SECONDS,
+    PROC_WAIT_LOOP_SECONDS,
     PROC_WAIT_SECONDS,
     PROC_WAIT_SECONDS_ALL,
     PROC_WAIT_SECONDS_MIN,
@@ -29,6 +31,8 @@ from tests.support.stuck_exec import StuckProcess, stuck_process, why_not
 
 needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
 USER = 61234
+BYTES = 4 << 20  # a millisecond or more, which is what a look waits at least
+LOOKS = 300
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +157,24 @@ def test_a_start_time_that_was_told_before_is_known_while_it_is_stuck(tmp_path: 
 
 
 @needs_fuse
+def test_one_that_does_not_answer_has_not_ended(tmp_path: Path) -> None:
+    process, table = StuckProcess(tmp_path / "mount", USER), ProcessTable()
+    try:
+        stat = procfs.stat_of(process.pid)
+        assert stat is not None
+        this = ProcessId(process.pid, stat.start_ticks)
+        process.hang()
+        assert table.alive(this)
+        with pytest.raises(Exhausted, match="does not answer"):  # whether it is this one cannot be known
+            table.pidfd(this)
+    finally:
+        process.close()
+    assert not table.alive(this)
+    with pytest.raises(NotFound):
+        table.pidfd(this)
+
+
+@needs_fuse
 def test_the_table_shows_all_others(stuck: StuckProcess) -> None:
     pids = {process.id.pid for process in ProcessTable().snapshot()}
     assert os.getpid() in pids
@@ -183,11 +205,42 @@ def test_a_process_that_did_not_answer_is_left_alone_for_a_while() -> None:
     clock = Clock()
     patience = Patience(clock)
     assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
-    patience.waited(1, USER, PROC_WAIT_SECONDS)
+    patience.waited(1, USER, PROC_WAIT_SECONDS, PROC_WAIT_SECONDS)
     assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == 0
     assert patience.allowed(2, USER, PROC_WAIT_SECONDS) > 0
     clock.now += PROC_STUCK_SECONDS
     assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+
+
+def test_a_short_look_that_was_missed_keeps_no_longer_one_from_being_made() -> None:
+    patience = Patience(Clock())
+    patience.waited(1, USER, PROC_WAIT_LOOP_SECONDS, PROC_WAIT_LOOP_SECONDS)
+    assert patience.stuck(1)
+    assert patience.allowed(1, USER, PROC_WAIT_LOOP_SECONDS) == 0
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+    # Where the longer one is missed, too, a later short one makes it no younger.
+    patience.waited(1, USER, PROC_WAIT_SECONDS, PROC_WAIT_SECONDS)
+    patience.waited(1, USER, PROC_WAIT_LOOP_SECONDS, PROC_WAIT_LOOP_SECONDS)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == 0
+
+
+def test_a_process_that_answers_a_longer_look_is_asked_by_all_again() -> None:
+    mine = os.getpid()
+    guarded.patience.waited(mine, USER, PROC_WAIT_LOOP_SECONDS, PROC_WAIT_LOOP_SECONDS)
+    assert procfs.unanswering(mine)
+    assert procfs.stat_of(mine) is not None
+    assert not procfs.unanswering(mine)
+
+
+def test_answers_that_are_whole_when_time_is_up_are_answers(tmp_path: Path) -> None:
+    """GIVEN files that take about as long as a look may wait for THEN what was read whole has not been given up."""
+    file = tmp_path / "file"
+    file.write_bytes(bytes(BYTES))
+    asked = [(int(Kind.READ), str(file), BYTES)]
+    for _ in range(LOOKS):
+        outcome, answers = _host.ask(asked, 0.0)
+        whole = any(isinstance(answer, bytes) for answer in answers)  # none of a child that is not dead yet
+        assert (outcome == 0) == whole, "it was read, and its reader taken for one that waits"
 
 
 def test_a_thousand_of_a_user_cost_what_one_user_may() -> None:
@@ -195,7 +248,7 @@ def test_a_thousand_of_a_user_cost_what_one_user_may() -> None:
     for pid in range(1000):
         seconds = patience.allowed(pid, USER, PROC_WAIT_SECONDS)
         if seconds:
-            patience.waited(pid, USER, seconds)
+            patience.waited(pid, USER, seconds, PROC_WAIT_SECONDS)
             spent += seconds
     assert spent <= PROC_WAIT_SECONDS_PER_UID + PROC_WAIT_SECONDS_MIN
     assert patience.allowed(5000, USER + 1, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
@@ -204,7 +257,7 @@ def test_a_thousand_of_a_user_cost_what_one_user_may() -> None:
 def test_a_process_that_nobody_waits_for_is_not_told_as_gone() -> None:
     """GIVEN a user of whom others have not answered for too long THEN no process of theirs reads as one that ended."""
     assert not procfs.unanswering(os.getpid())
-    guarded.patience.waited(1 << 30, os.getuid(), PROC_WAIT_SECONDS_PER_UID)
+    guarded.patience.waited(1 << 30, os.getuid(), PROC_WAIT_SECONDS_PER_UID, PROC_WAIT_SECONDS)
     assert procfs.unanswering(os.getpid())
     assert not procfs.unanswering((1 << 22) + 1)  # no pid is as large
 
@@ -214,7 +267,7 @@ def test_many_users_shorten_the_wait_and_nobody_is_left_out() -> None:
     for uid in range(1000):
         seconds = patience.allowed(uid, uid, PROC_WAIT_SECONDS)
         assert seconds
-        patience.waited(uid, uid, seconds)
+        patience.waited(uid, uid, seconds, PROC_WAIT_SECONDS)
         spent += seconds
     assert spent <= PROC_WAIT_SECONDS_ALL + PROC_WAIT_SECONDS + 1000 * PROC_WAIT_SECONDS_MIN
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from profd.limits import PROC_WAIT_SECONDS_PER_UID
+from profd.limits import PROC_WAIT_SECONDS, PROC_WAIT_SECONDS_PER_UID
 from profd.observers import torch_of
 from profd.sources.pyspy import confinement
 from profd.targets import mapped
@@ -86,7 +86,7 @@ def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: 
             torch_of.look(found[dead.pid])
         # THEN others are asked about, and its user's processes are waited for no more
         assert errands.once(own(), "exists", b"/") is True
-        assert errands._patience.allowed(dead.pid, MALLORY, 1.0) == 0
+        assert errands._patience.allowed(dead.pid, MALLORY, PROC_WAIT_SECONDS) == 0
         assert errands._patience._waited[MALLORY] <= 2 * PROC_WAIT_SECONDS_PER_UID
         with pytest.raises(NoAnswer):
             errands.once(dead.root.parent, "exists", b"/")
