@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from profd.limits import PROC_WAIT_LOOP_SECONDS, PROC_WAIT_SECONDS
 from profd.targets import first_looks, guarded, identity, looks
+from profd.targets.errands.directory import Directory
 from profd.targets.guarded import Patience
 from profd.targets.identity import Accepted, Standing
 
@@ -48,6 +49,16 @@ async def test_one_that_does_not_answer_may_be_asked_again(late: Callable[[], No
     assert (accepted.standing(), accepted.silent) == (Standing.CHANGED, True)
     assert "does not answer" in accepted.moved_on()
     assert (await looks.seen(accepted, accepted.standing), accepted.silent) == (Standing.SAME, False)
+    accepted.close()
+
+
+async def test_a_file_of_one_that_answers_late_is_taken(late: Callable[[], None]) -> None:
+    accepted = Accepted(ME, os.getuid())
+    assert accepted.hold() == ""
+    late()
+    opened = await Directory.of(accepted, "/tmp")
+    assert isinstance(opened, Directory), opened
+    opened.close()
     accepted.close()
 
 
