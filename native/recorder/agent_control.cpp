@@ -102,6 +102,11 @@ void Control::greet() {
   }
   const int arena = recording_.idle() ? -1 : recording_.descriptor();
   if (arena >= 0) packet_.add_hex("armed", recording_.epoch());
+  if (const Left& left = recording_.left(); arena < 0 && left.epoch) {
+    packet_.add_hex("left", left.epoch);
+    packet_.add("left_events", left.events);
+    packet_.add("left_dropped", left.dropped);
+  }
   if (!link_.send(packet_, arena)) lose(backoff());
 }
 

@@ -24,6 +24,12 @@ constexpr Milliseconds kReleaseAgain = 20;
 constexpr std::string_view kUnbegun =
     "it had not begun when the recording ended, because that was too soon or the program kept the GIL: record for longer";
 
+uint64_t dropped(const recorder::Totals& totals) {
+  uint64_t sum = 0;
+  for (const uint64_t lost : totals.lost) sum += lost;
+  return sum;
+}
+
 recorder::Steps steps_since(uint64_t since) { return recorder::steps_since(since, recorder::monotonic_ns()); }
 
 // 0: not known. What was measured before a pause may be hours old.
@@ -135,6 +141,7 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   step_from_ = recorder::steps_begun();
   cost_.begin(lists(options, "shapes"));
   epoch_ = frame.epoch;
+  left_ = {};
   phase_ = Phase::Armed;
   packet_.begin(Type::Armed, epoch_);
   packet_.add("first", first_ns_);
@@ -288,10 +295,8 @@ void Recording::tell_status() {
 
 void Recording::add_totals() {
   const recorder::Totals totals = recorder::totals();
-  uint64_t dropped = 0;
-  for (const uint64_t lost : totals.lost) dropped += lost;
   packet_.add("events", totals.recorded);
-  packet_.add("dropped", dropped);
+  packet_.add("dropped", dropped(totals));
   add_cost(totals.recorded);
   add_steps();
   if (phase_ == Phase::Stopped) add_unbegun();
@@ -376,6 +381,15 @@ void Recording::end(const char* reason) {
   if (phase_ == Phase::Stopped || phase_ == Phase::Releasing) let_go();
 }
 
+// Nobody has come for it. The next daemon hears how much is lost with the arena, whatever of it had been drained.
+void Recording::leave() {
+  const uint64_t epoch = phase_ == Phase::Releasing ? 0 : epoch_;
+  if (phase_ == Phase::Armed || phase_ == Phase::Stopping) disarm("window");
+  const recorder::Totals totals = recorder::totals();
+  if (epoch) left_ = {epoch, totals.recorded, dropped(totals)};
+  end("window");
+}
+
 void Recording::daemon_lost() {
   if (phase_ != Phase::Idle && lost_end_ == kNever) lost_end_ = now_ms() + settings_.grace_ms;
 }
@@ -408,7 +422,7 @@ Milliseconds Recording::keep_phase(Milliseconds now) {
   if (const char* reason = requests_.finish.exchange(nullptr)) finish(reason);
   if (phase_ == Phase::Stopping && (undone_.empty() || now >= hook_end_)) disarm(reason_);
   if (now >= window_end_) finish("window");
-  if (now >= lost_end_) end("window");
+  if (now >= lost_end_) leave();
   if (now >= next_status_) tell_progress(now);
   if (phase_ == Phase::Idle) return kNever;
   if (phase_ == Phase::Releasing) return now + kReleaseAgain;
@@ -418,6 +432,7 @@ Milliseconds Recording::keep_phase(Milliseconds now) {
 void Recording::forget() {
   phase_ = Phase::Idle;
   epoch_ = disarmed_ = 0;
+  left_ = {};
   hooked_ = false;
   resting_ = true;
   after_.forget();

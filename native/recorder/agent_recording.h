@@ -12,6 +12,13 @@
 
 namespace profd::agent {
 
+// A recording that no daemon came for in time: its arena is gone, and this is what was in it since it began.
+struct Left {
+  uint64_t epoch = 0;  // 0: there is none
+  uint64_t events = 0;
+  uint64_t dropped = 0;
+};
+
 class Recording {
  public:
   Recording(Link& link, Packet& packet, Requests& requests, const Settings& settings)
@@ -20,6 +27,7 @@ class Recording {
   bool idle() const { return phase_ == Phase::Idle; }
   bool stopped() const { return phase_ == Phase::Stopped; }
   uint64_t epoch() const { return epoch_; }
+  const Left& left() const { return left_; }  // until it is armed anew
   int descriptor() const;
 
   // False: the daemon does not keep to the protocol.
@@ -58,6 +66,7 @@ class Recording {
   bool open_sources(const Frame& frame);
   void look_at_window();
   void let_go();
+  void leave();
   Milliseconds keep_phase(Milliseconds now);
   void post(Hook hook);
   void post_stop();
@@ -90,6 +99,7 @@ class Recording {
   std::vector<uint64_t> undone_;
   uint32_t stops_heard_ = 0;
   uint64_t disarmed_ = 0;  // the last epoch of which nothing is armed any more
+  Left left_;
 };
 
 }  // namespace profd::agent

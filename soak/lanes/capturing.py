@@ -61,11 +61,11 @@ def ended(rig: Rig, client: Client, follow: Follow) -> pb.TargetStatus:
     """Its end, after as many retries as it takes to have what is in the journal. Raises Endless."""
     found = reached(client, follow, pb.STATE_STORED)
     for _ in range(_RETRIES):
+        if has_given_up(found, follow):
+            with rig.lock:
+                follow.promise.first = None
         if found.state != pb.STATE_FAILED or "profctl retry" not in found.message:
             break
-        if found.reason == pb.REASON_DAEMON_RESTARTED and follow.away_seconds > _GRACE_SECONDS:
-            with rig.lock:
-                follow.promise.first = None  # its program has given up waiting for a daemon
         with rig.watcher.retrying(follow.capture):
             try:
                 client.captures("RetryCapture", pb.CaptureRef(id=follow.capture))
@@ -77,6 +77,15 @@ def ended(rig: Rig, client: Client, follow: Follow) -> pb.TargetStatus:
         with rig.lock:
             rig.traces[found.trace] = found.events
     return found
+
+
+def has_given_up(found: pb.TargetStatus, follow: Follow) -> bool:
+    """Whether its program has let go of what it recorded, after daemons in a row, and nobody has said how much.
+
+    Where the capture says how much, that is held against what was recorded.
+    """
+    restarted = found.state == pb.STATE_FAILED and found.reason == pb.REASON_DAEMON_RESTARTED
+    return restarted and follow.away_seconds > _GRACE_SECONDS and not found.lost
 
 
 def told(found: pb.TargetStatus, follow: Follow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ class StandInIntake:
     events: int = 1
     failure: str = ""
     closed: bool = False
+
+    async def finish(self, told: Iterable[tuple[str, str, int]], recorded: int) -> None:
+        self.losses += [Loss(*each) for each in (*told, ("ingest", "missing", recorded - self.events)) if each[2]]
+        self.finished.set()
 
     def close(self) -> None:
         self.closed = True

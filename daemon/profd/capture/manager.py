@@ -25,7 +25,7 @@ from profd.capture.planner import Planner, Request, Settings, TargetPlan
 from profd.capture.ports import Ended, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.capture.recovery import Key, Recovery
+from profd.capture.recovery import Key, Recovery, counted_late
 from profd.capture.run import Order, RunParts, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import ClientLease, Watchers
@@ -432,9 +432,8 @@ class CaptureManager:
         # Its capture has ended: it is there for who retries that.
         record = self._book.get(capture)
         for target in record.targets if record is not None else []:
-            if record is not None and target.process == process and target.state is State.FAILED and target.files:
-                target.cut_off(losses)
-                self._book.schedule(record)
+            if record is not None and target.process == process and counted_late(target, losses):
+                self._book.schedule(record, None if target.files else process)
 
     def compared(self, capture: str, process: ProcessId, cost: Cost) -> None:
         """What it cost its process is known better now: the seconds after it have been seen, too."""

@@ -14,15 +14,20 @@ from typing import Final
 
 from profd.capture.machine import Broke, Graces, Orphaned, Report, TakenOver
 from profd.capture.ports import Ended
+from profd.capture.records import TargetRecord
 from profd.capture.run import TargetRun
 from profd.journal.journal import any_data
+from profd.limits import AGENT_RETURN_SECONDS
 from profd.model.capture import Loss, Reason, State
 from profd.targets.process import ProcessId
 
 Key = tuple[str, ProcessId]
 """A capture and one of its processes."""
 
+_RESTARTED: Final = "profd was restarted during the capture"
 _KEPT: Final = "its raw data is kept: `profctl retry`"
+_NOTHING_YET: Final = "nothing of it has arrived; should the process come back with it, `profctl retry` stores it"
+_NOTHING: Final = "the process ended before another profd was there, and nothing had arrived; how much is not known"
 
 
 @dataclass(slots=True)
@@ -76,24 +81,24 @@ class Recovery:
             why = await self._why_not(key[1], coming)
         finally:
             del self._coming[key]
+        losses = () if why else tuple(coming.losses.result() or ())
         if why:
-            kept = not coming.process_ended or any_data(coming.run.target.files)
-            if not kept:  # nothing had come yet, and nothing can: there is nothing for a retry
-                coming.run.target.keep([])
-            coming.run.send(Broke(Reason.DAEMON_RESTARTED, f"{why}; {_KEPT}" if kept else why))
+            coming.run.send(Broke(Reason.DAEMON_RESTARTED, f"{why}; {_for_retry(coming)}"))
+        elif any_data(coming.run.target.files):
+            coming.run.send(TakenOver(losses))
         else:
-            coming.run.send(TakenOver(tuple(coming.losses.result() or ())))
+            coming.run.send(Broke(Reason.DAEMON_RESTARTED, _all_lost(coming.run.target, losses)))
 
     async def _why_not(self, process: ProcessId, coming: _Coming) -> str:
         """Why there is nothing to be stored; empty once there is."""
         if not await self._comes_back(process, coming):
-            return "profd was restarted during the capture"
+            return _RESTARTED
         coming.run.send(Report(State.DRAINING, "taking over what was recorded"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._graces.taking_over_ns / 1e9):
                 if await coming.losses is not None:
                     return ""
-        return "profd was restarted during the capture, and what the process went on to record came in part only"
+        return f"{_RESTARTED}, and what the process went on to record came in part only"
 
     async def _comes_back(self, process: ProcessId, coming: _Coming) -> bool:
         ending = asyncio.ensure_future(self._ended(process))
@@ -106,3 +111,37 @@ class Recovery:
             for each in waiting:
                 each.cancel()
         return coming.returned.is_set()
+
+
+def counted_late(target: TargetRecord, losses: Sequence[Loss]) -> bool:
+    """Note what is lost of one that has failed already, for who looks or retries; whether that was news."""
+    if target.state is not State.FAILED or not target.files or target.shortfall is Reason.DAEMON_RESTARTED:
+        return False
+    if any_data(target.files):
+        target.cut_off(losses)
+    else:
+        target.message = _all_lost(target, losses)
+    return True
+
+
+def _for_retry(coming: _Coming) -> str:
+    """A sentence. Where nothing has come, and nothing can, there is nothing to be kept."""
+    if any_data(coming.run.target.files):
+        return _KEPT
+    if not coming.process_ended:
+        return _NOTHING_YET
+    coming.run.target.keep([])
+    return _NOTHING
+
+
+def _all_lost(target: TargetRecord, losses: Sequence[Loss]) -> str:
+    """A sentence, where nothing has arrived and nothing can any more."""
+    target.keep([])
+    target.lost = [*target.lost, *losses]
+    events = sum(loss.count for loss in losses if loss.stage != "target")  # those had found no room there
+    if not events:
+        return f"{_RESTARTED}; nothing had been recorded"
+    return (
+        f"{_RESTARTED}; none of the {events:,} events that the process recorded has arrived: it keeps them for "
+        f"{AGENT_RETURN_SECONDS:g} s without a profd"
+    )

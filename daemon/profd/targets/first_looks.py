@@ -14,7 +14,8 @@ from typing import Final, TypeVar, TypeVarTuple
 
 from profd.fairness.thread_by_turns import ThreadByTurns
 from profd.targets import guarded
-from profd.targets.identity import Accepted
+from profd.targets.identity import Accepted, Standing
+from profd.targets.looks import patient
 from profd.targets.process import ProcessId
 
 Seen = TypeVar("Seen")
@@ -32,11 +33,25 @@ async def look(uid: int, together: int, at: Callable[[*Given], Seen], *given: *G
     return await asyncio.wrap_future(_thread.submit(uid, at, *given))
 
 
+async def standing(accepted: Accepted, together: int) -> Standing:
+    """How it stands now: by a second look that waits for longer, where the first has no answer."""
+    found = await look(accepted.uid, together, accepted.standing)
+    return await asyncio.wrap_future(patient.submit(accepted.uid, accepted.standing)) if accepted.silent else found
+
+
 async def accept(process: ProcessId, uid: int, together: int) -> Accepted:
-    """`Accepted`, of a look. Raises Exhausted."""
+    """`Accepted`, of a look; of a second one that waits for longer, where the first has no answer. Raises Exhausted."""
     if together <= FEW:
-        return Accepted(process, uid)
-    asked = _thread.submit(uid, Accepted, process, uid)
+        found = Accepted(process, uid)
+    else:
+        found = await _accepted(_thread.submit(uid, Accepted, process, uid))
+    if not found.silent:
+        return found
+    found.close()
+    return await _accepted(patient.submit(uid, Accepted, process, uid))
+
+
+async def _accepted(asked: Future[Accepted]) -> Accepted:
     try:
         return await asyncio.wrap_future(asked)
     except asyncio.CancelledError:

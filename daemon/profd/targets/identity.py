@@ -44,8 +44,9 @@ class _Look:
 class Accepted:
     """A process as it is now, to be compared with what it is later. Close it: it holds two descriptors at most.
 
-    A process that has once changed or ended stays so. Every method but `hold` returns at once, or after a moment that
-    has a limit (targets/guarded.py) where the process does not answer, and may be called from any thread.
+    A process that has once changed or ended stays so. One that does not answer counts as changed, is `silent`, and may
+    be asked again: what makes it the SAME is compared anew each time. Every method but `hold` returns at once, or after
+    a moment that has a limit (targets/guarded.py) where the process does not answer, and may be called from any thread.
     """
 
     def __init__(self, process: ProcessId, uid: int) -> None:
@@ -54,12 +55,14 @@ class Accepted:
         self.uid = uid
         self._lock = threading.Lock()
         self._map = -1  # of its memory
+        self.silent = False  # the last look had no answer in time
         self._pidfd = _pidfd(process.pid)
         self._end = select.poll()
         self._first = _look(process.pid)
         if self._pidfd >= 0:
             self._end.register(self._pidfd, select.POLLIN)
         if self._first is None and procfs.unanswering(process.pid) and self._pidfd >= 0:
+            self.silent = True
             self._standing = Standing.CHANGED  # within exec: whatever was allowed to be looked at is not there any more
         elif self._first is None or self._first.start_ticks != process.start_ticks or self._pidfd < 0:
             self._standing = Standing.ENDED
@@ -96,7 +99,11 @@ class Accepted:
         """Its standing now. SAME: all that has been read of it until this call was that program's."""
         with self._lock:
             if self._standing is Standing.SAME:
-                self._standing = self._now()
+                self.silent = False
+                standing = self._now()
+                if self.silent:
+                    return standing
+                self._standing = standing
             return self._standing
 
     @property
@@ -113,10 +120,10 @@ class Accepted:
     def moved_on(self) -> str:
         """A sentence for who is refused a process that is no longer the same."""
         pid = self.process.pid
+        if self.silent:
+            return procfs.silence(pid).removesuffix(".")
         if self.standing() is Standing.ENDED:
             return f"process {pid} has ended"
-        if procfs.unanswering(pid):
-            return procfs.silence(pid)
         return (
             f"process {pid} runs another program by now (exec), or with other rights, than when it was accepted; "
             "ask again to profile what it runs now"
@@ -137,6 +144,7 @@ class Accepted:
             return Standing.CHANGED  # before anything is asked that waits for the exec that has brought it
         now = _look(self.process.pid)
         if now is None and procfs.unanswering(self.process.pid) and not self._end.poll(0):
+            self.silent = True
             return Standing.CHANGED
         # Its memory goes before its pidfd tells: `over` is true by then.
         if now is None or now.over or now.start_ticks != self.process.start_ticks or self._end.poll(0):

@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from profd.fairness.thread_by_turns import ThreadByTurns
 from profd.targets import guarded
+from profd.targets.identity import Accepted
+
+Seen = TypeVar("Seen")
 
 looks: Final = ThreadByTurns("profd-repeated", prepare=guarded.others_wait)
 """Waits no longer for a process that does not answer than the event loop would."""
+
+patient: Final = ThreadByTurns("profd-patient")
+"""For those that have not answered in so short a time, which a busy host does to any process: it waits for longer."""
 
 
 async def repeat(uid: int, look: Callable[[], float]) -> None:
     """Look in that thread, in turn with other users, until this is cancelled; each look says after how many seconds."""
     while True:
         await asyncio.sleep(await asyncio.wrap_future(looks.submit(uid, look)))
+
+
+async def seen(accepted: Accepted, look: Callable[[], Seen]) -> Seen:
+    """What `look` sees, which asks how an accepted process stands: once more, and patiently, where that is silent."""
+    found = await asyncio.wrap_future(looks.submit(accepted.uid, look))
+    if accepted.silent:
+        found = await asyncio.wrap_future(patient.submit(accepted.uid, look))
+    return found

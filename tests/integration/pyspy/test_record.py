@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from profd.decode.samples import SampleDecoder
 from profd.events import NO_END
+from profd.limits import PROC_WAIT_LOOP_SECONDS
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
@@ -26,6 +27,7 @@ from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.lanes import Lanes
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.target import Target
+from profd.targets import guarded
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
 
@@ -241,6 +243,30 @@ async def test_stop_ends_an_open_ended_recording(source: PySpySource, tmp_path: 
     if recording.state is State.DRAINING:
         assert recording.reason is Reason.NONE
         decoded(recording)
+
+
+async def test_a_target_that_answers_late_is_sampled_on(
+    source: PySpySource, tmp_path: Path, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy host: short looks at it are missed, before its window and in it."""
+
+    def missed(pid: int) -> None:
+        guarded.patience.waited(pid, os.getuid(), 0.0, PROC_WAIT_LOOP_SECONDS)
+
+    monkeypatch.setattr(guarded, "patience", guarded.Patience())
+    with running(SPIN) as job:
+        watch, process = Watch(tmp_path), process_of(job)
+        missed(job.pid)
+        task = asyncio.create_task(source.record(process, Options(), watch.session))
+        await watch.reaches(State.RECORDING)
+        await eventually(lambda: len(looks) > 2)
+        missed(job.pid)
+        before = len(looks)
+        await eventually(lambda: len(looks) > before + 2 or task.done())
+        watch.session.stop.set()
+        recording = await task
+    assert "does not answer" not in recording.message
+    assert len(looks) > before + 2
 
 
 async def test_one_that_may_hold_no_more_writes_what_it_has(

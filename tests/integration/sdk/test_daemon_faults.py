@@ -31,6 +31,7 @@ from tests.support.attached import (
     whole,
 )
 from tests.support.daemon import RunningDaemon, start_daemon
+from tests.support.sdk_jobs import attaching, descriptors
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -173,6 +174,34 @@ def test_a_daemon_that_is_killed_in_a_capture(own_daemon: RunningDaemon, tmp_pat
         assert found[0] <= before
         [target] = captures.record(job.pid).targets
         assert target.state == pb.STATE_STORED, target.message
+        job.check_results()
+
+
+GIVES_UP_SOON = COUNT.replace("profclient.attach()", attaching(grace_ms=200))
+
+
+def test_a_daemon_that_comes_too_late_says_how_much_is_lost(own_daemon: RunningDaemon, tmp_path: Path) -> None:
+    """Nothing of it has arrived, and the process keeps it for a while only."""
+    with attached(own_daemon, tmp_path, GIVES_UP_SOON) as job:
+        captures = Captures(own_daemon)
+        captures.record(job.pid)
+        [streamer] = streamers(own_daemon)  # it waits for more
+        os.kill(streamer, signal.SIGSTOP)
+        capture = captures.recording(job.pid)
+        before = job.count
+        job.counts_on()
+        during = job.count
+        own_daemon.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(streamer, signal.SIGKILL)
+        until(lambda: not any("profd-arena" in name for name in descriptors(job.pid)), "its memory is let go of")
+        own_daemon.process = start_daemon(own_daemon.directory).process
+        [target] = Captures(own_daemon).ended(capture).targets
+        assert (target.state, target.reason) == (pb.STATE_FAILED, pb.REASON_DAEMON_RESTARTED), target.message
+        assert lost(target)["missing"] >= during - before
+        assert f"none of the {lost(target)['missing']:,} events" in target.message
+        assert "retry" not in target.message
+        until(lambda: not list(own_daemon.state_dir.glob("journal/*")), "nothing is kept of it")
         job.check_results()
 
 

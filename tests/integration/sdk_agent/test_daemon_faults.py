@@ -69,7 +69,40 @@ def test_without_a_daemon_recording_ends(agents):
     agents.daemon.listen()
     link = agents.daemon.accept()
     assert "armed" not in link.hello.fields
+    assert int(link.hello.fields["left"], 16) == 1
     assert link.arm(epoch=2).kind != FAILED
+
+
+COUNTS = """
+import sys, profclient
+print("ready", flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)): profclient.counter("n", 1)
+    print("done", flush=True)
+"""
+
+
+def test_the_next_daemon_hears_what_was_recorded_for_nobody(agents):
+    job = agents.job(COUNTS, grace_ms=100)
+    link = agents.daemon.accept()
+    assert "left" not in link.hello.fields
+    link.arm(epoch=0x2A)
+    job.does("7")
+    agents.daemon.die()
+    until(lambda: not [name for name in job.descriptors() if "profd-arena" in name], "the arena is let go of")
+    job.does("3")  # recorded by nobody
+    for _ in range(2):  # until it is armed anew: a daemon may be killed before it has noted that
+        agents.daemon.die()
+        agents.daemon.listen()
+        link = agents.daemon.accept()
+        said = {key: value for key, value in link.hello.fields.items() if key.startswith("left")}
+        assert said == {"left": f"{0x2A:016x}", "left_events": "7", "left_dropped": "0"}
+    link.arm(epoch=3)
+    link.stop(3)
+    link.release(3)
+    agents.daemon.die()
+    agents.daemon.listen()
+    assert "left" not in agents.daemon.accept().hello.fields
 
 
 def test_a_daemon_that_comes_later(agents):

@@ -32,6 +32,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,16}")
 _CONTROL: Final = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]")  # all but the end of a line
 _VERSIONS: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_OF_HELLO: Final = ("versions", "incarnation", "armed", "left")  # what no CHANGED changes
 SOURCES: Final = ("ranges", "stacks", "ops", "cuda", "memory")
 """What the seconds spent recording are told apart by."""
 
@@ -72,6 +73,15 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A recording that no daemon came for in time: its arena is gone. Counts are of events, since it began."""
+
+    epoch: int
+    events: int  # recorded, whether drained or not
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """An agent's word about its process. Claims, good for labels and never for identity."""
 
@@ -86,6 +96,7 @@ class Hello:
     job: str = ""
     pod: str = ""
     armed: int = 0  # the epoch it is still armed for; 0: none
+    left: Left | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,7 @@ def hello_from_untrusted(packet: Packet) -> Hello:
         job=_label(fields, "job"),
         pod=_label(fields, "pod"),
         armed=hexadecimal(fields, "armed") or 0,
+        left=_left(fields),
     )
 
 
@@ -169,7 +181,7 @@ def changed_from_untrusted(hello: Hello, packet: Packet) -> Hello:
         **({} if hello.rank is None else {"rank": str(hello.rank)}),
         **({} if hello.world is None else {"world": str(hello.world)}),
     }
-    changes = {key: value for key, value in packet.fields.items() if key not in ("versions", "incarnation", "armed")}
+    changes = {key: value for key, value in packet.fields.items() if key not in _OF_HELLO}
     return hello_from_untrusted(Packet(packet.kind, 0, {**known, **changes}))
 
 
@@ -257,6 +269,11 @@ def _seconds(fields: Mapping[str, str], key: str) -> float | None:
     if not _SECONDS.fullmatch(text):
         raise Hostile(f"{key}={text[:32]!r} is no time in seconds")
     return float(text)
+
+
+def _left(fields: Mapping[str, str]) -> Left | None:
+    epoch = hexadecimal(fields, "left")
+    return Left(epoch, number(fields, "left_events") or 0, number(fields, "left_dropped") or 0) if epoch else None
 
 
 def _rank(fields: Mapping[str, str], key: str) -> int | None:

@@ -24,6 +24,7 @@ from profd.attached.agents.protocol import (
     Hello,
     Hostile,
     Kind,
+    Left,
     encode,
     hello_from_untrusted,
     parse_untrusted_packet,
@@ -58,6 +59,10 @@ log = logging.getLogger("profd.agents")
 
 Orphan = Callable[[Agent, int, int], None]
 """Takes an agent that came back armed, its epoch and the arena's descriptor (to be closed by the taker)."""
+
+
+LeftBehind = Callable[[Agent, Left], None]
+"""Hears what an agent recorded that nobody took over in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class AgentRegistry:
         self.porters = porters or Porters(change_identity=change_identity)
         self._owns_porters = porters is None
         self.on_orphan: Orphan = _let_go
+        self.on_left: LeftBehind = lambda agent, left: None
         self.on_disarmed: Disarmed = lambda process, epoch: None
         self.on_greeted: Greeted = lambda process, incarnation: None
         self.on_changed: Changed = lambda process: None
@@ -249,6 +255,8 @@ class AgentRegistry:
             if hello.armed and fd is not None:
                 unused.pop_all()
                 self.on_orphan(agent, hello.armed, fd)
+            elif hello.left is not None:
+                self.on_left(agent, hello.left)
 
     def _has_come_back(self, greeting: _Greeting, hello: Hello) -> bool:
         """Whether it is one that lost its porter while it recorded. Its arena is known."""

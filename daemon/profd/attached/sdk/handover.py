@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.attached.agents.agent import Agent, Arm
-from profd.attached.agents.protocol import Status
+from profd.attached.agents.protocol import Left, Status
 from profd.attached.sdk import orphans
 from profd.attached.sdk.arena_size import ArenaSizes
 from profd.attached.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
@@ -112,3 +112,15 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Sdk
             return list(intake.losses)
     finally:
         agent.release()  # one that records still stops first
+
+
+async def count_left(agent: Agent, left: Left, directory: Path, parts: SdkParts) -> Sequence[Loss]:
+    """What is lost of a recording whose process has let go of its arena: all that is not in `directory`.
+
+    Raises what `Ingest.expect` raises. The note of it stays: the next daemon counts again, should this one die before
+    the capture's end is on disk.
+    """
+    intake = await parts.ingest.expect(agent.hello.incarnation, left.epoch, agent.uid, directory)
+    with contextlib.closing(intake):
+        await intake.finish([("target", "dropped", left.dropped)], left.events)
+        return list(intake.losses)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +36,10 @@ class Intake(Protocol):
     @property
     def failure(self) -> str:
         """Why nothing more can be written; empty while it can."""
+        ...
+
+    async def finish(self, told_untrusted: Iterable[tuple[str, str, int]], recorded_untrusted: int) -> None:
+        """Nothing more comes; by stage and reason what its process has lost, and the events that it recorded."""
         ...
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from profd.gpu.states import GpuState
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
-from profd.targets.first_looks import look
+from profd.targets import first_looks
 from profd.targets.identity import Accepted, Standing
 from profd.targets.pickup import Refused
 from profd.targets.process import Process
@@ -79,11 +79,12 @@ class SdkRecorder:
     async def run(self) -> Recording:
         """Record; whatever happens, the agent is told to stop, and the arena let go of."""
         await self._reach_start()
-        standing = await look(self._process.uid, self._session.together, self._accepted.standing)
+        standing = await first_looks.standing(self._accepted, self._session.together)
         if self._session.stop.is_set():
             return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, "stopped before the window began")
         if standing is Standing.CHANGED:
-            return Recording(State.FAILED, Reason.TARGET_ENDED, self._accepted.moved_on())
+            reason = Reason.TARGET_SILENT if self._accepted.silent else Reason.TARGET_ENDED
+            return Recording(State.FAILED, reason, self._accepted.moved_on())
         self._session.report(State.ARMED, "arming the process")
         self._ordered_ns = time.monotonic_ns()
         if self._lease is not None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.attached.agents.agent import Agent, Arm
-from profd.attached.agents.protocol import Hello, Status
+from profd.attached.agents.protocol import Hello, Left, Status
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.sdk import orphans, planning, samples
-from profd.attached.sdk.handover import SdkParts, take_over
+from profd.attached.sdk.handover import SdkParts, count_left, take_over
 from profd.attached.sdk.operators import Operators
 from profd.attached.sdk.pace import Paces
 from profd.attached.sdk.recording import SdkRecorder
@@ -117,6 +117,7 @@ class SdkSource(Source):
         """Take over what comes back from before."""
         self._orphans = await asyncio.to_thread(orphans.find, self._journal)
         self._registry.on_orphan = self._came_back
+        self._registry.on_left = self._came_late
 
     def configure(self, arena_bytes: int, collecting: planning.Collecting) -> None:
         """For recordings that begin from now on."""
@@ -345,8 +346,21 @@ class SdkSource(Source):
             self._leases.end(lease)
 
     async def _recover(self, agent: Agent, arm: Arm, fd: int, orphan: orphans.Orphan) -> None:
+        await self._take(orphan, take_over(agent, arm, fd, orphan.directory, self._parts))
+
+    def _came_late(self, agent: Agent, left: Left) -> None:
+        """An agent that an earlier daemon had armed, and that has let go of what it recorded since."""
+        key = agent.hello.incarnation, left.epoch
+        orphan = self._orphans.get(key)
+        if orphan is None or orphan.process != agent.process:
+            return
+        del self._orphans[key]
+        self.on_returned(orphan.capture, orphan.process)
+        self._later(self._take(orphan, count_left(agent, left, orphan.directory, self._parts)))
+
+    async def _take(self, orphan: orphans.Orphan, taking: Coroutine[object, object, Sequence[Loss] | None]) -> None:
         try:
-            losses = await take_over(agent, arm, fd, orphan.directory, self._parts)
+            losses = await taking
         except (OSError, ProfdError) as error:
             log.warning("a recording could not be taken over", extra={"capture": orphan.capture, "why": str(error)})
             losses = None

@@ -26,8 +26,8 @@ from profd.sources.pyspy.lanes import ANY
 from profd.sources.pyspy.spout import Spout
 from profd.sources.pyspy.starts import Starts
 from profd.sources.pyspy.target import Target
+from profd.targets import looks
 from profd.targets.identity import Accepted, Standing
-from profd.targets.looks import looks
 from profd.targets.process import Process
 
 START_SECONDS: Final = 60.0  # py-spy reads the symbols of the interpreter first
@@ -138,7 +138,7 @@ class PySpyRecorder:
         )
 
     async def _run(self) -> Recording:
-        refusal = await asyncio.wrap_future(looks.submit(self._target.process.uid, self._refusal))
+        refusal = await looks.seen(self._accepted, self._refusal)
         if refusal is not None:
             return refusal
         self._session.report(State.ARMED, "starting py-spy")
@@ -272,7 +272,7 @@ class PySpyRecorder:
 
     async def _look(self, pyspy: asyncio.subprocess.Process) -> Seen:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
-        seen = await asyncio.wrap_future(looks.submit(self._target.process.uid, self._see, pyspy))
+        seen = await looks.seen(self._accepted, lambda: self._see(pyspy))
         self._standing = seen.standing
         if seen.standing is Standing.SAME:
             self._same_ns = seen.at_ns
@@ -290,7 +290,8 @@ class PySpyRecorder:
     def _moved_on(self) -> Recording:
         """Data that was read of another program is nobody's to see."""
         self._file.unlink(missing_ok=True)
-        return Recording(State.FAILED, Reason.TARGET_ENDED, f"{self._accepted.moved_on()}. No sample is kept.")
+        reason = Reason.TARGET_SILENT if self._accepted.silent else Reason.TARGET_ENDED
+        return Recording(State.FAILED, reason, f"{self._accepted.moved_on()}. No sample is kept.")
 
     async def _finish(self, pyspy: asyncio.subprocess.Process) -> bool:
         """Make py-spy write and end; False if it had to be killed."""

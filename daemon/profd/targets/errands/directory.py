@@ -14,10 +14,11 @@ import msgspec
 from profd import limits
 from profd.disk.space import Claim, alone
 from profd.errors import Exhausted
+from profd.targets import first_looks
 from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
 from profd.targets.errands.office import NUMBERS, Errands, errands
-from profd.targets.identity import Accepted
+from profd.targets.identity import Accepted, Standing
 from profd.targets.pickup import Inode, Refusal, Refused, Seen, Taken
 
 
@@ -61,11 +62,13 @@ class Directory:
             return Refused(Refusal.UNREADABLE, why)
         opened = await cls.open(path, accepted.uid, Path("/proc", str(accepted.process.pid), "root"), office)
         # Asked behind the opening: what has exec'd before it does not become the same again.
-        if accepted.same:
-            return opened
-        if isinstance(opened, Directory):
-            opened.close()
-        return Refused(Refusal.OTHER_PROGRAM, accepted.moved_on())
+        same = False
+        try:
+            same = await first_looks.standing(accepted, 1) is Standing.SAME
+        finally:
+            if not same and isinstance(opened, Directory):
+                opened.close()
+        return opened if same else Refused(Refusal.OTHER_PROGRAM, accepted.moved_on())
 
     @classmethod
     async def open(cls, path: str, uid: int, root: Path, office: Errands = errands) -> Directory | Refused:

@@ -133,7 +133,50 @@ async def test_who_has_ended_before_anything_had_come_leaves_nothing(killed: Kil
         ends(killed, manager)
         state, reason, message = await killed.has_ended(manager)
         assert (state, reason, "retry" in message) == (State.FAILED, Reason.DAEMON_RESTARTED, False)
+        assert "how much is not known" in message
         await eventually(lambda: not file.parent.exists())
+
+
+GONE = [Loss("ingest", "missing", 920), Loss("target", "dropped", 1)]
+
+
+async def test_who_comes_back_without_any_of_it_tells_how_much_is_lost(killed: Killed) -> None:
+    [file] = killed.rig.directory.rglob("chunks.pfc")
+    file.write_bytes(b"")
+    async with killed.next_daemon() as manager:
+        manager.recovered(killed.capture, WHO, GONE)
+        state, reason, message = await killed.has_ended(manager)
+        assert (state, reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+        assert "none of the 920 events" in message
+        assert "retry" not in message
+        assert manager.get(ALICE, killed.capture).targets[0].lost == GONE
+        await eventually(lambda: not file.parent.exists())
+
+
+async def test_who_comes_back_later_still_tells_it(killed: Killed) -> None:
+    [file] = killed.rig.directory.rglob("chunks.pfc")
+    file.write_bytes(b"")
+    killed.rig.graces = replace(killed.rig.graces, returning_ns=1)
+    async with killed.next_daemon() as manager:
+        _, _, message = await killed.has_ended(manager)
+        assert "nothing of it has arrived" in message
+        for _ in range(2):  # a second word means nothing
+            manager.recovered(killed.capture, WHO, GONE)
+        [target] = manager.get(ALICE, killed.capture).targets
+        assert "none of the 920 events" in target.message
+        assert target.lost == GONE
+        await eventually(lambda: not file.parent.exists())
+
+
+async def test_who_tells_it_twice_of_what_can_be_retried_is_counted_once(killed: Killed) -> None:
+    killed.rig.graces = replace(killed.rig.graces, returning_ns=1)
+    async with killed.next_daemon() as manager:
+        await killed.has_ended(manager)
+        for _ in range(2):
+            manager.recovered(killed.capture, WHO, LOST)
+        await manager.retry(ALICE, killed.capture)
+        [target] = (await ended(manager, killed.capture)).targets
+        assert (target.state, target.lost) == (State.PARTIAL, LOST)
 
 
 async def test_a_stop_does_not_end_what_ends_by_itself(killed: Killed) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from profd.attached.agents.protocol import (
     Hostile,
     Kind,
+    Left,
     Packet,
     changed_from_untrusted,
     encode,
@@ -105,6 +106,9 @@ def test_hello_with_everything() -> None:
     assert said.versions == (1, 1)
     assert (said.incarnation, said.armed, said.rank, said.job) == (0xA1, 0xFF, 3, "77")
     assert said.can == {"ranges", "stacks", "torch"}
+    assert said.left is None
+    assert hello_from_untrusted(hello(left="2a", left_events="7", left_dropped="1")).left == Left(0x2A, 7, 1)
+    assert hello_from_untrusted(hello(left="2a")).left == Left(0x2A, 0, 0)
 
 
 @pytest.mark.parametrize("rank", [RANK_MAX + 1, 2**31, 2**62])
@@ -143,6 +147,8 @@ def test_hello_with_nothing_but_what_it_must_have() -> None:
         {"rank": "\u0661"},
         {"rank": "9" * 19},
         {"armed": "0x1"},
+        {"left": "0x1"},
+        {"left": "1", "left_events": "-1"},
     ],
 )
 def test_hello_that_lies_about_numbers_is_hostile(changes: dict[str, str]) -> None:

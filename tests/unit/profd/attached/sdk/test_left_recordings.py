@@ -50,6 +50,32 @@ async def test_whoever_waits_hears_that_it_could_not_be_completed(rig: Rig) -> N
     fake.close()
 
 
+async def test_a_process_that_has_let_go_of_its_recording_tells_how_much_is_lost(rig: Rig) -> None:
+    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    fake = await rig.attach(left="2a", left_events=9, left_dropped=2)
+    await eventually(lambda: bool(rig.recovered))
+    assert rig.returned == [("c1", ME)]
+    assert rig.recovered == [("c1", ME, [Loss("target", "dropped", 2), Loss("ingest", "missing", 8)])]  # 1 had arrived
+    assert rig.intakes[-1].closed
+    assert orphans.find(rig.folder.parent.parent)  # for the next daemon, until the end of the capture is on disk
+    assert rig.source.offer(rig.process).can
+    fake.close()
+    again = await rig.attach(left="2a", left_events=9)
+    assert len(rig.recovered) == 1
+    again.close()
+
+
+async def test_what_another_process_has_let_go_of_is_not_its_to_tell(rig: Rig) -> None:
+    folder = rig.folder.parent / "10-20"
+    folder.mkdir()
+    orphans.note(folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    fake = await rig.attach(left="2a", left_events=9)
+    assert (rig.returned, rig.recovered, len(rig.source.orphaned())) == ([], [], 1)
+    fake.close()
+
+
 async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
     fake = FakeAgent(rig.path)
     fd = memfd()
