@@ -19,6 +19,7 @@ from profd.capture.manager import CaptureManager
 from profd.capture.planner import Sighting
 from profd.capture.records import CaptureRecord
 from profd.errors import ProfdError, Unavailable
+from profd.fairness.few import Few
 from profd.fairness.shares import Holder, Share, Shares
 from profd.targets.selector import Selector
 from profd.trust.caller import Caller
@@ -60,7 +61,7 @@ class HostWatch:
         self._rows = rows
         self._shares = Shares(_WATCHES)
         self._feeds: dict[tuple[int, bool], _Feed] = {}
-        self._looking = asyncio.Lock()  # one look at a time, whoever watches
+        self._looking = Few(1, limits.LIVE_LOOKS_AT_ONCE)
 
     @property
     def watched(self) -> int:
@@ -103,7 +104,7 @@ class HostWatch:
 
     async def look(self, caller: Caller) -> tuple[dict[int, str], int]:
         """The rows of processes by pid, and how many more there are. Raises Exhausted."""
-        async with self._looking:
+        async with self._looking.of(caller.uid):
             seen = await self._manager.planner.targets(caller, Selector())
         first = sorted(seen, key=lambda one: (not one.held, one.launcher, one.process.id.pid))
         some = first[: limits.LIVE_PROCESSES_MAX]

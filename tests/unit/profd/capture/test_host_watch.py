@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from profd.errors import Exhausted
 from profd.fairness.shares import Refused
 from profd.model.capture import State
 from profd.sources.base import Offer
+from profd.targets.process import Process
 
 from tests.support.captures import ALICE, BOB, LONG, ROOT, Rig, ended, process, request
 from tests.support.waiting import eventually
@@ -111,6 +112,26 @@ async def test_what_does_not_change_is_told_once(manager: CaptureManager, host: 
             while watch.processes[100] != HELD:
                 told.append(await watch.read())
     assert [pid for moment in told for pid in moment.processes] == [100]
+
+
+async def test_nobody_waits_for_a_look_at_processes_of_others(rig: Rig, host: HostWatch) -> None:
+    prepare, looks, gate = rig.source.prepare, asyncio.Event(), asyncio.Event()
+
+    async def unless_alices(processes: Sequence[Process]) -> None:
+        if any(one.uid == ALICE.uid for one in processes):
+            looks.set()
+            await gate.wait()
+        await prepare(processes)
+
+    rig.source.prepare = unless_alices  # type: ignore[method-assign]
+    async with watching(host) as alice, watching(host, BOB) as bob, asyncio.timeout(LONG):
+        waits = asyncio.create_task(alice.read())
+        await looks.wait()
+        await bob.read()
+        assert set(bob.processes) == {102}
+        assert not waits.done()
+        gate.set()
+        await waits
 
 
 async def test_who_asks_is_not_told(host: HostWatch) -> None:
