@@ -70,6 +70,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         self._audit = audit
         self._crowded = crowded
         self._lists = InTurn()
+        self._changes = InTurn()  # each waits for the disk, and names of readers for the network, in a thread of all
 
     async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
         if request.limit < 0:
@@ -83,18 +84,22 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         return trace_message(await self._library.get(callers.current(), request.id))
 
     async def PinTrace(self, request: pb.PinTraceRequest, context: object) -> pb.Trace:
-        return trace_message(await self._library.pin(callers.current(), request.id, request.pinned))
+        caller = callers.current()
+        async with self._changes.of(caller.uid):
+            return trace_message(await self._library.pin(caller, request.id, request.pinned))
 
     async def ShareTrace(self, request: pb.ShareTraceRequest, context: object) -> pb.Trace:
         caller = callers.current()
         names = list(getattr(request, "with"))  # a keyword of Python
-        record = await self._library.share(caller, request.id, names)
+        async with self._changes.of(caller.uid):
+            record = await self._library.share(caller, request.id, names)
         self._audit.write("trace.share", caller.uid, trace=record.id, names=names)
         return trace_message(record)
 
     async def DeleteTrace(self, request: pb.TraceRef, context: object) -> pb.DeleteTraceResponse:
         caller = callers.current()
-        trace = await self._library.delete(caller, request.id)
+        async with self._changes.of(caller.uid):
+            trace = await self._library.delete(caller, request.id)
         self._audit.write("trace.delete", caller.uid, trace=trace)
         return pb.DeleteTraceResponse(id=trace)
 
