@@ -169,6 +169,7 @@ LIVE_CORES: Final = 0.05  # that working out captures may take of the event loop
 LIVE_LOOK_SECONDS: Final = 2.0  # between two looks at all processes, for one user's watches
 LIVE_LOOK_CORES: Final = 0.02  # that such looks may take, for all users together: then they are fewer,
 LIVE_LOOK_SECONDS_MAX: Final = 10.0  # but one in so long for all together: where cores are busy a look takes long
+LIVE_KEPT_SECONDS: Final = 5.0  # that is worked out for a user behind the last watch: the next begins with it
 LIVE_LOOKS_AT_ONCE: Final = 4  # of different users: a look waits where processes of its user do not answer
 LIVE_BEAT_SECONDS: Final = 15.0  # without a change: then a message says that it goes on
 LIVE_STALL_SECONDS: Final = 30.0  # that a message waits for its reader

@@ -98,9 +98,14 @@ class HostWatch:
             yield feed, changed
         finally:
             feed.watches.discard(changed)
-            if not feed.watches and self._feeds.get(key) is feed:
-                del self._feeds[key]
-                feed.end()
+            if not feed.watches:  # whoever comes back at once, again and again, costs no look each time
+                asyncio.get_running_loop().call_later(limits.LIVE_KEPT_SECONDS, self._end, key, feed)
+
+    def _end(self, key: tuple[int, bool], feed: _Feed) -> None:
+        """Unless somebody watches again."""
+        if not feed.watches and self._feeds.get(key) is feed:
+            del self._feeds[key]
+            feed.end()
 
     async def look(self, caller: Caller) -> tuple[dict[int, str], int]:
         """The rows of processes by pid, and how many more there are. Raises Exhausted."""
