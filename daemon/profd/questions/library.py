@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -128,8 +128,8 @@ class Library(ReadLibrary):
     ) -> TraceRecord:
         check_raw(fd, title)
         meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, title=title, host=self._host, **said)
-        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, title)], meta, on_progress)
-        self._on_use("trace.import", caller, record)
+        told: Callable[[TraceRecord], None] = lambda record: self._on_use("trace.import", caller, record)  # noqa: E731
+        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, title)], meta, on_progress, told)
         return record
 
     def spool(self) -> BinaryIO:

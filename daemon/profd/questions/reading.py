@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
 from profd.fairness.few import Few
+from profd.fairness.to_the_end import to_the_end
 from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
@@ -160,7 +161,8 @@ class ReadLibrary:
         for argument, which in captures.items():
             # Thousands of traces take a tenth of a second, whether or not there is a worker for the question then.
             async with self._looks.place(caller.uid):
-                found, places = await asyncio.to_thread(self._found_of, caller, question, argument, which)
+                looking = asyncio.to_thread(self._found_of, caller, question, argument, which)
+                found, places = await to_the_end(looking)
             checked |= places
             traces[argument] = found
         return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture, caller.uid)

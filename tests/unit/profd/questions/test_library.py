@@ -117,6 +117,8 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
         return adopt(staging, meta)
 
     monkeypatch.setattr(store, "adopt", slow)
+    told = []
+    library._on_use = lambda action, caller, record: told.append((action, caller.user, record.id))
     task = asyncio.create_task(library.import_file(ANN, raw, "t.json"))
     assert await asyncio.to_thread(entered.wait, 60)
     task.cancel()
@@ -124,7 +126,9 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert len(list(whole_traces(store))) == (0 if failing else 1)
+    stored = list(whole_traces(store))
+    assert len(stored) == (0 if failing else 1)
+    assert told == [("trace.import", "ann", trace) for trace in stored]  # for the audit log
     assert not staged(store)
 
 

@@ -37,10 +37,14 @@ class Library:
 
 
 class Audit:
-    """Takes everything."""
+    """Knows what was done."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
 
     def write(self, action: str, uid: int, **details: object) -> None:
-        """Nothing."""
+        """One line."""
+        self.written.append(f"{action} {uid} {details['trace']}")
 
 
 @pytest.mark.parametrize(
@@ -67,3 +71,32 @@ async def test_one_change_of_a_user_at_a_time(call: str, request_: Any) -> None:
         assert library.changing == [1, 2]
         library.gate.set()
     assert library.changing == []
+
+
+@pytest.mark.parametrize(
+    ("call", "first", "second", "said"),
+    [
+        ("ShareTrace", pb.ShareTraceRequest(id="a"), pb.ShareTraceRequest(id="b"), "trace.share 1"),
+        ("DeleteTrace", pb.TraceRef(id="a"), pb.TraceRef(id="b"), "trace.delete 1"),
+    ],
+)
+async def test_a_change_whose_caller_went_away_counts_until_its_end_and_is_in_the_audit_log(
+    call: str, first: Any, second: Any, said: str
+) -> None:
+    """Who cancels each call would have as many threads as there are, and nobody would know what was done."""
+    library, audit = Library(), Audit()
+    servicer: Any = TraceServicer(library, audit, lambda uid: False)  # type: ignore[arg-type]  # as much as is asked
+    callers.enter(Caller(uid=1, gid=1, user="u", admin=False, pid=0))
+    async with asyncio.timeout(LONG):
+        gone, here = (asyncio.create_task(getattr(servicer, call)(asked, None)) for asked in (first, second))
+        while not library.changing:
+            await asyncio.sleep(0)
+        gone.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert library.changing == [1]
+        library.gate.set()
+        assert (await here).id == "b"
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert audit.written == [f"{said} a", f"{said} b"]
