@@ -169,6 +169,8 @@ LIVE_CORES: Final = 0.05  # that working out captures may take of the event loop
 LIVE_LOOK_SECONDS: Final = 2.0  # between two looks at all processes, for one user's watches
 LIVE_LOOK_CORES: Final = 0.02  # that such looks may take, for all users together: then they are fewer,
 LIVE_LOOK_SECONDS_MAX: Final = 10.0  # but one in so long for all together: where cores are busy a look takes long
+LIVE_KEPT_SECONDS: Final = 5.0  # that is worked out for a user behind the last watch: the next begins with it
+LIVE_LOOKS_AT_ONCE: Final = 4  # of different users: a look waits where processes of its user do not answer
 LIVE_BEAT_SECONDS: Final = 15.0  # without a change: then a message says that it goes on
 LIVE_STALL_SECONDS: Final = 30.0  # that a message waits for its reader
 LIVE_PROCESSES_MAX: Final = 500  # that a message has; the others are counted
@@ -413,6 +415,7 @@ OBSERVER_ANSWER_BYTES_MAX: Final = 64 * 1024  # of the builder
 
 # Profiler servers of JAX and TensorFlow processes (untrusted answers)
 JAX_PORTS_MAX: Final = 32  # listening sockets of one process that are asked
+JAX_LOOK_SECONDS: Final = 6.0  # that a list waits for ports that accept and say nothing: one of them is silent for 5 s
 JAX_PROBES_AT_ONCE_PER_UID: Final = 8  # ports that are asked whether they are a profiler server; a silent one for 5 s
 JAX_PROBES_AT_ONCE: Final = 64
 JAX_RESPONSE_BYTES_MAX: Final = 512 * MiB  # of one window, held in memory twice; protobuf ends at 2 GiB
@@ -447,6 +450,9 @@ TILES_MOST: Final = 1 << 22
 TILES_BYTES_MAX: Final = 256 * MiB  # of each of their files
 ROLLUPS_CACHED_BYTES_MAX: Final = 256 * MiB  # of exported captures, in the cache of each user that asks them
 PACKED_BYTES_MAX: Final = 64 * MiB  # of a job's rollups that come to it as one file; of more it gets the directories
+PACKED_AT_ONCE_PER_UID: Final = 2  # such files, from their making to the end of their job,
+PACKED_AT_ONCE: Final = 8  # of all users; jobs beyond get the directories
+CAPTURE_LOOKS_AT_ONCE: Final = 4  # users whose captures are looked up for a question, one of each user
 CAPTURE_TRACES_MAX: Final = 4096  # of a capture that is asked as one
 COMMIT_BYTES_MAX: Final = 64 * MiB  # of what an exported capture says that it has
 CAPTURE_THREADS_MAX: Final = 4  # that look at its traces side by side

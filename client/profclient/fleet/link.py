@@ -17,6 +17,7 @@ from typing import Any, Final, TypeGuard
 from profclient.errors import BusyError, ClientError, DeniedError, UnreachableError
 from profclient.fleet.carrier import Carrier
 from profclient.fleet.clocks import Clock
+from profclient.fleet.messages import sentence
 from profclient.relay.lines import DATA_BYTES_MAX, VERSION, Garbled, Line, Reader, Writer
 from profclient.relay.serve import WINDOW_BYTES, acknowledged
 from profclient.text import printable
@@ -73,11 +74,14 @@ class Link:
     async def token(self) -> tuple[str, float]:
         """A token of the relay's, and the seconds that it lasts. Raises ClientError."""
         answer = await self._ask("token")
-        if isinstance(answer.get("token"), str):
+        token = answer.get("token")
+        if isinstance(token, str):
+            if not (token.isascii() and token.isprintable()):  # gRPC sends it on, as metadata
+                raise UnreachableError("the relay's token is none of a profd")
             lasts = answer.get("expires_s")
-            return answer["token"], float(lasts) if _is_within(lasts, _TOKEN_SECONDS_MAX) else _TOKEN_SECONDS
+            return token, float(lasts) if _is_within(lasts, _TOKEN_SECONDS_MAX) else _TOKEN_SECONDS
         why = " ".join(str(answer.get("error")).split())
-        raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(why))
+        raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(sentence(why)))
 
     async def clock(self) -> Clock:
         """The host's clock compared to ours. Raises ClientError."""
@@ -169,7 +173,7 @@ class Link:
     def _take(self, line: Line) -> None:
         """Raises Garbled for what no relay says."""
         if line.kind == "error":
-            raise Garbled(f"the relay gave up: {printable(line.payload.decode(errors='replace'))}")
+            raise Garbled(f"the relay gave up: {printable(sentence(line.payload.decode(errors='replace')))}")
         if line.kind in ("data", "ack", "close"):
             stream = self._streams.get(line.stream)
             if stream is not None:  # else it was closed here a moment ago

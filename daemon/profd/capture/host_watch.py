@@ -19,6 +19,7 @@ from profd.capture.manager import CaptureManager
 from profd.capture.planner import Sighting
 from profd.capture.records import CaptureRecord
 from profd.errors import ProfdError, Unavailable
+from profd.fairness.few import Few
 from profd.fairness.shares import Holder, Share, Shares
 from profd.targets.selector import Selector
 from profd.trust.caller import Caller
@@ -60,7 +61,7 @@ class HostWatch:
         self._rows = rows
         self._shares = Shares(_WATCHES)
         self._feeds: dict[tuple[int, bool], _Feed] = {}
-        self._looking = asyncio.Lock()  # one look at a time, whoever watches
+        self._looking = Few(1, limits.LIVE_LOOKS_AT_ONCE)
 
     @property
     def watched(self) -> int:
@@ -97,13 +98,18 @@ class HostWatch:
             yield feed, changed
         finally:
             feed.watches.discard(changed)
-            if not feed.watches and self._feeds.get(key) is feed:
-                del self._feeds[key]
-                feed.end()
+            if not feed.watches:  # whoever comes back at once, again and again, costs no look each time
+                asyncio.get_running_loop().call_later(limits.LIVE_KEPT_SECONDS, self._end, key, feed)
+
+    def _end(self, key: tuple[int, bool], feed: _Feed) -> None:
+        """Unless somebody watches again."""
+        if not feed.watches and self._feeds.get(key) is feed:
+            del self._feeds[key]
+            feed.end()
 
     async def look(self, caller: Caller) -> tuple[dict[int, str], int]:
         """The rows of processes by pid, and how many more there are. Raises Exhausted."""
-        async with self._looking:
+        async with self._looking.of(caller.uid):
             seen = await self._manager.planner.targets(caller, Selector())
         first = sorted(seen, key=lambda one: (not one.held, one.launcher, one.process.id.pid))
         some = first[: limits.LIVE_PROCESSES_MAX]

@@ -229,10 +229,11 @@ def _warnings(counted: dict[str, int]) -> list[str]:
 def base_ns_of(value: Any) -> int:
     """`baseTimeNanoseconds` as Unix ns, whatever JSON type it came as; 0 where it is unusable."""
     try:
-        base = int(decimal.Decimal(str(value))) if value is not None else 0
+        base = decimal.Decimal(str(value)) if value is not None else decimal.Decimal(0)
+        # Before it becomes an integer: "1e300000000" would take minutes to write out.
+        return int(base) if -(1 << 62) < base < 1 << 62 else 0
     except (decimal.InvalidOperation, OverflowError, ValueError):
         return 0
-    return base if -(1 << 62) < base < 1 << 62 else 0
 
 
 def accelerator_of(properties: Any) -> DeviceType:

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from profd.disk.space import Claim, Urgency
 from profd.errors import BadInput, ProfdError
+from profd.fairness.to_the_end import to_the_end
 from profd.limits import DISK_LOOK_SECONDS, DISK_STEP_BYTES, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Phase
 from profd.segments.meta import TraceMeta
@@ -88,9 +89,11 @@ async def ingest(
     inputs: Sequence[Input],
     meta: TraceMeta,
     on_progress: OnProgress | None = None,
+    on_stored: Callable[[TraceRecord], None] = lambda record: None,
 ) -> tuple[TraceRecord, dict[str, Any]]:
     """Decode and store; the trace is visible and durable on return, or there is none.
 
+    `on_stored` is told of it, in a thread, also where the caller is cancelled meanwhile: the trace is there then, too.
     `meta` says who and what; its id is given here. Returns the record and the
     job's own result. Raises what the job and `Store.adopt` raise.
     """
@@ -109,14 +112,15 @@ async def ingest(
             result = await _within(claim, lambda: _written(store, staging), job)
             meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
         except BaseException:
-            await _to_the_end(store.discard, staging)
+            await to_the_end(asyncio.to_thread(store.discard, staging))
             raise
-        return await _to_the_end(_settle, store, staging, meta), result
+        return await to_the_end(asyncio.to_thread(_settle, store, staging, meta, on_stored)), result
 
 
 async def _within(claim: Claim, written: Callable[[], int], job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """The result of a job that has `written` so many bytes; it is ended when the disk runs short, as `hold` raises."""
-    return await watched(job, DISK_LOOK_SECONDS, lambda: _to_the_end(lambda: claim.hold(written(), 1)))
+    hold = lambda: claim.hold(written(), 1)  # noqa: E731
+    return await watched(job, DISK_LOOK_SECONDS, lambda: to_the_end(asyncio.to_thread(hold)))
 
 
 def _written(store: Store, staging: Path) -> int:
@@ -132,32 +136,17 @@ def _written(store: Store, staging: Path) -> int:
     return sum(found.values())
 
 
-def _settle(store: Store, staging: Path, meta: TraceMeta) -> TraceRecord:
+def _settle(store: Store, staging: Path, meta: TraceMeta, on_stored: Callable[[TraceRecord], None]) -> TraceRecord:
     try:
         record = store.adopt(staging, meta)
     finally:
         store.discard(staging)
+    on_stored(record)
     try:
         store.enforce()
     except ProfdError as error:  # the trace is stored, whatever becomes of older ones
         log.error("the store could not be brought within its limit", extra={"why": str(error)})
     return record
-
-
-_T = TypeVar("_T")
-_P = ParamSpec("_P")
-
-
-async def _to_the_end(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run it in a thread. Who is cancelled meanwhile waits for its end: a trace is not half adopted."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.exception()  # seen; the cancellation is what the caller gets
-        raise
 
 
 def _arguments(inputs: Sequence[Input], staging: Path, meta: TraceMeta) -> dict[str, Any]:

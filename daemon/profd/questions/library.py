@@ -6,15 +6,16 @@ import asyncio
 import os
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd.disk.eviction import Preview
 from profd.disk.space import Claim
 from profd.errors import BadInput
+from profd.fairness.few import Few
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
-from profd.limits import CAPTURE_TRACES_MAX
+from profd.limits import CAPTURE_TRACES_MAX, PACKED_AT_ONCE, PACKED_AT_ONCE_PER_UID
 from profd.model.capture import Loss
 from profd.questions.packed import PACKED, Layout, pack
 from profd.questions.reading import Asked, OnUse, ReadLibrary
@@ -36,11 +37,16 @@ class Library(ReadLibrary):
     ) -> None:
         super().__init__(store, run_job, on_use)
         self.store = store
+        self._packs = Few(PACKED_AT_ONCE_PER_UID, PACKED_AT_ONCE)
         self._host = host or os.uname().nodename
 
     async def _run(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any]:
         """By what was kept of a capture's traces, where that answers it; otherwise as any question."""
-        kept = await self._run_kept(asked, fds) if asked.capture and asked.question.rollups else None
+        kept = None
+        places = self._packs.of(asked.uid)
+        if asked.capture and asked.question.rollups and not places.locked():
+            async with places:
+                kept = await self._run_kept(asked, fds)
         return await super()._run(asked, fds) if kept is None else kept
 
     async def _run_kept(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any] | None:
@@ -122,8 +128,8 @@ class Library(ReadLibrary):
     ) -> TraceRecord:
         check_raw(fd, title)
         meta = TraceMeta(owner_uid=caller.uid, owner=caller.user, title=title, host=self._host, **said)
-        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, title)], meta, on_progress)
-        self._on_use("trace.import", caller, record)
+        told: Callable[[TraceRecord], None] = lambda record: self._on_use("trace.import", caller, record)  # noqa: E731
+        record, _ = await ingest(self.store, self._run_job, [Input(fd, form, title)], meta, on_progress, told)
         return record
 
     def spool(self) -> BinaryIO:

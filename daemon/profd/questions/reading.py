@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
+from profd.fairness.few import Few
+from profd.fairness.to_the_end import to_the_end
 from profd.importing.ingest import RunJob
-from profd.limits import CAPTURE_TRACES_MAX
+from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
 from profd.questions.packed import ASKS
@@ -95,6 +97,7 @@ class Asked:
     traces: tuple[TraceRecord, ...]
     arguments: Mapping[str, Any]
     capture: str = ""  # the whole id; empty: a trace is asked
+    uid: int = -1  # who asks
 
 
 class ReadLibrary:
@@ -108,6 +111,7 @@ class ReadLibrary:
     def __init__(self, stored: Stored, run_job: RunJob, on_use: OnUse = lambda action, caller, record: None) -> None:
         self._stored = stored
         self._on_use = on_use
+        self._looks = Few(1, CAPTURE_LOOKS_AT_ONCE)
         self._run_job = run_job
 
     async def list(self, caller: Caller, limit: int = 0) -> Sequence[TraceRecord]:
@@ -146,7 +150,8 @@ class ReadLibrary:
             self._on_use(f"trace.{question.verb}", caller, record)
         places = {argument: _places(self._stored, question, argument, [one]) for argument, one in traces.items()}
         directories = {name: of_each[0] for place in places.values() for name, of_each in place.items()}
-        return Asked(question, tuple(traces.values()), {**question.checked(values), **directories})
+        arguments = {**question.checked(values), **directories}
+        return Asked(question, tuple(traces.values()), arguments, uid=caller.uid)
 
     async def _capture_asked(
         self, caller: Caller, question: Question, captures: Mapping[str, str], values: Mapping[str, object]
@@ -154,12 +159,22 @@ class ReadLibrary:
         checked = question.checked(values, Scope.CAPTURE)
         traces: dict[str, Sequence[TraceRecord]] = {}
         for argument, which in captures.items():
-            found = await asyncio.to_thread(self._traces_of, caller, which)
-            for record in found:
-                self._on_use(f"trace.{question.verb}", caller, record)
-            checked |= _places(self._stored, question, argument, found)
+            # Thousands of traces take a tenth of a second, whether or not there is a worker for the question then.
+            async with self._looks.place(caller.uid):
+                looking = asyncio.to_thread(self._found_of, caller, question, argument, which)
+                found, places = await to_the_end(looking)
+            checked |= places
             traces[argument] = found
-        return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture)
+        return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture, caller.uid)
+
+    def _found_of(
+        self, caller: Caller, question: Question, argument: str, capture: str
+    ) -> tuple[Sequence[TraceRecord], Mapping[str, Any]]:
+        """The traces of a capture that an argument names, told to the audit log, and where they lie. Blocking."""
+        found = self._traces_of(caller, capture)
+        for record in found:
+            self._on_use(f"trace.{question.verb}", caller, record)
+        return found, _places(self._stored, question, argument, found)
 
     async def files(self, caller: Caller, trace: str, capture: str | None = None) -> Sequence[tuple[TraceRecord, Path]]:
         """The files that have the events of a trace, or of all traces of a capture, in their order."""

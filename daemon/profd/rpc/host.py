@@ -42,6 +42,8 @@ class HostServicer(host_pb2_grpc.HostServiceServicer):
     def __init__(self, view: HostView) -> None:
         self._view = view
         self._started_ns = time.time_ns()
+        self._looking: asyncio.Task[list[Finding]] | None = None
+        self._next: asyncio.Task[list[Finding]] | None = None
 
     async def GetHostStatus(self, request: pb.GetHostStatusRequest, context: Any) -> pb.HostStatus:
         view = self._view
@@ -60,8 +62,20 @@ class HostServicer(host_pb2_grpc.HostServiceServicer):
             disk_free_bytes=_free_bytes(view.state_dir),
             captures_active=view.captures_active(),
             sources=[_source(source) for source in view.sources],
-            checks=[_check(finding) for finding in await asyncio.to_thread(view.checks)],
+            checks=[_check(finding) for finding in await self._checks()],
         )
+
+    async def _checks(self) -> list[Finding]:
+        """Of a look that has begun since: one at a time, for all who ask meanwhile. It holds a thread of all users."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._look_behind(self._looking), name="doctor")
+        return await asyncio.shield(self._next)
+
+    async def _look_behind(self, before: asyncio.Task[list[Finding]] | None) -> list[Finding]:
+        if before is not None:
+            await asyncio.wait({before})
+        self._looking, self._next = self._next, None
+        return await asyncio.to_thread(self._view.checks)
 
 
 def _source(source: Source) -> pb.SourceStatus:

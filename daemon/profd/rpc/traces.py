@@ -17,6 +17,7 @@ from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
+from profd.fairness.to_the_end import to_the_end
 from profd.importing.ingest import format_of
 from profd.limits import (
     KEY_AVERAGES_BYTES_MAX,
@@ -33,6 +34,7 @@ from profd.rpc.translate import text
 from profd.store.catalog import TraceRecord
 from profd.trust import caller as callers
 from profd.trust.audit_line import Audit
+from profd.trust.caller import Caller
 
 LIST_MAX: Final = 1000
 _ROWS_ASKED: Final = KEY_AVERAGES_ROWS_MAX + 1
@@ -70,33 +72,46 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         self._audit = audit
         self._crowded = crowded
         self._lists = InTurn()
+        self._changes = InTurn()  # each waits for the disk, and names of readers for the network, in a thread of all
 
     async def ListTraces(self, request: pb.ListTracesRequest, context: object) -> pb.ListTracesResponse:
         if request.limit < 0:
             raise BadInput(f"limit {request.limit}: give a number from 0 (meaning 50) up")
         caller = callers.current()
         async with self._lists.of(caller.uid):  # a thousand take 10 ms of a core
-            records = await self._library.list(caller, min(request.limit, LIST_MAX))
-            return await asyncio.to_thread(_list_message, records)
+            return await to_the_end(self._listed(caller, min(request.limit, LIST_MAX)))
+
+    async def _listed(self, caller: Caller, limit: int) -> pb.ListTracesResponse:
+        return await asyncio.to_thread(_list_message, await self._library.list(caller, limit))
 
     async def GetTrace(self, request: pb.TraceRef, context: object) -> pb.Trace:
         return trace_message(await self._library.get(callers.current(), request.id))
 
     async def PinTrace(self, request: pb.PinTraceRequest, context: object) -> pb.Trace:
-        return trace_message(await self._library.pin(callers.current(), request.id, request.pinned))
+        caller = callers.current()
+        async with self._changes.of(caller.uid):
+            return trace_message(await to_the_end(self._library.pin(caller, request.id, request.pinned)))
 
     async def ShareTrace(self, request: pb.ShareTraceRequest, context: object) -> pb.Trace:
         caller = callers.current()
         names = list(getattr(request, "with"))  # a keyword of Python
-        record = await self._library.share(caller, request.id, names)
+        async with self._changes.of(caller.uid):
+            return trace_message(await to_the_end(self._shared(caller, request.id, names)))
+
+    async def _shared(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
+        record = await self._library.share(caller, trace, names)
         self._audit.write("trace.share", caller.uid, trace=record.id, names=names)
-        return trace_message(record)
+        return record
 
     async def DeleteTrace(self, request: pb.TraceRef, context: object) -> pb.DeleteTraceResponse:
         caller = callers.current()
-        trace = await self._library.delete(caller, request.id)
-        self._audit.write("trace.delete", caller.uid, trace=trace)
-        return pb.DeleteTraceResponse(id=trace)
+        async with self._changes.of(caller.uid):
+            return pb.DeleteTraceResponse(id=await to_the_end(self._deleted(caller, request.id)))
+
+    async def _deleted(self, caller: Caller, trace: str) -> str:
+        gone = await self._library.delete(caller, trace)
+        self._audit.write("trace.delete", caller.uid, trace=gone)
+        return gone
 
     async def Summary(self, request: pb.TraceRef, context: object) -> pb.SummaryResponse:
         asked = await self._asked("summary", request)
@@ -124,7 +139,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:
         caller = callers.current()
         async with self._lists.of(caller.uid):  # looks at all traces of all users
-            preview, gone = await self._library.evictions(caller, request.bytes)
+            preview, gone = await to_the_end(self._library.evictions(caller, request.bytes))
         return pb.EvictionsResponse(
             limit_bytes=preview.limit,
             stored_bytes=preview.stored,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -121,7 +122,8 @@ def _write_capture(capture: str, to: Path) -> None:
 
 
 def into_file(pieces: Iterable[bytes], output: Path) -> int:
-    """Whole or not at all: a half-written trace would look like a broken one."""
+    """Whole or not at all: a half-written trace would look like a broken one. UsageError for what is no file."""
+    _check_replaceable(output)
     partial = output.with_name(f".{output.name}.{secrets.token_hex(8)}.part")
     try:
         # New, and of a name that nobody knows: in a directory of others a link of theirs could lie there.
@@ -133,6 +135,17 @@ def into_file(pieces: Iterable[bytes], output: Path) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return written
+
+
+def _check_replaceable(output: Path) -> None:
+    """A file takes the place of what has this name: root's `-o /dev/null` would take that from the whole host."""
+    try:
+        mode = output.lstat().st_mode
+    except OSError:  # there is none, or the attempt to write says why
+        return
+    of_system = output.parent.resolve().parts[:2] in (("/", "dev"), ("/", "proc"))
+    if not (stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and not of_system)):
+        raise UsageError(f"{output} is no file, and none takes its place: leave -o out, and redirect with > {output}")
 
 
 def copy(pieces: Iterable[bytes], out: BinaryIO) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.fairness.few import Few
-from profd.limits import JAX_REQUESTS_AT_ONCE, JAX_REQUESTS_AT_ONCE_PER_UID
+from profd.limits import JAX_LOOK_SECONDS, JAX_REQUESTS_AT_ONCE, JAX_REQUESTS_AT_ONCE_PER_UID
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
@@ -56,8 +56,21 @@ class JaxSource(Source):
         await self._finder.close()
 
     async def prepare(self, processes: Sequence[Process]) -> None:
-        """Look for the servers of those that may have one; see Source."""
-        await asyncio.gather(*(self._finder.find(process) for process in processes if _may_have_one(process)))
+        """Look for the servers of those that may have one; see Source.
+
+        Looks that take longer go on, and the next list knows more: a user may have thousands of silent ports, and who
+        lists the processes of all users waits for none of them.
+        """
+        looks = [asyncio.ensure_future(self._finder.find(one)) for one in processes if _may_have_one(one)]
+        if not looks:
+            return
+        try:
+            done, _ = await asyncio.wait(looks, timeout=JAX_LOOK_SECONDS)
+        finally:
+            for look in looks:  # what is done takes no notice
+                look.cancel()
+        for look in done:
+            look.result()
 
     def offer(self, process: Process) -> Offer:
         """Whether a server was found; `prepare` looks."""

@@ -2,12 +2,13 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from profclient.cli import app, output
 from profclient.cli.commands.export import into_file
 from profclient.cli.output import emit_json
-from profclient.errors import ClientError
+from profclient.errors import ClientError, UsageError
 from rich.cells import cell_len
 
 
@@ -155,3 +156,18 @@ def test_a_file_is_written_through_no_link_that_others_have_put_there(tmp_path):
     assert (tmp_path / "t.svg").read_bytes() == b"<svg/>"
     assert theirs.read_bytes() == b"kept"
     assert len([*tmp_path.iterdir()]) == 3
+
+
+def test_a_device_a_pipe_and_a_link_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+    """`-o /dev/null` by root made a file of it for everybody on the host."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    # Not of /dev itself: root runs tests, too.
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/proc/self/fd/1")):
+        with pytest.raises(UsageError, match="no file, and none takes its place"):
+            into_file(iter([b"x"]), path)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    into_file(iter([b"x"]), tmp_path / "link")
+    assert (tmp_path / "link").read_bytes() == b"x"
+    assert not (tmp_path / "elsewhere").exists()

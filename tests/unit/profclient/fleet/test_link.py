@@ -150,6 +150,26 @@ async def test_a_host_that_says_nonsense_of_its_token_breaks_nothing(tmp_path, l
         await link.close()
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b'{"token": "a\\r\\nb: c"}', "none of a profd"),
+        ('{"token": "\N{SNOWMAN}"}'.encode(), "none of a profd"),
+        (b'{"error": "' + b"x" * 5000 + b'"}', "^x{1000}…$"),
+    ],
+    ids=["lines", "letters", "words"],
+)
+async def test_a_token_that_grpc_does_not_send_and_a_long_word_are_told_of_that_host(tmp_path, answer, says):
+    """gRPC ended the whole command at such a token, for all hosts."""
+    said = {"token": answer}
+    link = await opened(program(SAYS_HELLO + f"SAID = {said!r}\n" + ANSWERS), tmp_path / "s")
+    try:
+        with pytest.raises(UnreachableError, match=says):
+            await link.token()
+    finally:
+        await link.close()
+
+
 @pytest.mark.parametrize("now", [b"1" + b"0" * 400, b"-1", b"1e999", b"true", b"null"])
 async def test_a_host_that_is_in_no_time_is_not_reached(tmp_path, now):
     said = {"clock": b'{"unix_ns": %b}' % now}

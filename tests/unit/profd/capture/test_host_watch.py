@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from profd.errors import Exhausted
 from profd.fairness.shares import Refused
 from profd.model.capture import State
 from profd.sources.base import Offer
+from profd.targets.process import Process
 
 from tests.support.captures import ALICE, BOB, LONG, ROOT, Rig, ended, process, request
 from tests.support.waiting import eventually
@@ -54,6 +55,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LIVE_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(limits, "LIVE_LOOK_CORES", 1e9)
     monkeypatch.setattr(limits, "LIVE_CORES", 1e9)
+    monkeypatch.setattr(limits, "LIVE_KEPT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -113,6 +115,26 @@ async def test_what_does_not_change_is_told_once(manager: CaptureManager, host: 
     assert [pid for moment in told for pid in moment.processes] == [100]
 
 
+async def test_nobody_waits_for_a_look_at_processes_of_others(rig: Rig, host: HostWatch) -> None:
+    prepare, looks, gate = rig.source.prepare, asyncio.Event(), asyncio.Event()
+
+    async def unless_alices(processes: Sequence[Process]) -> None:
+        if any(one.uid == ALICE.uid for one in processes):
+            looks.set()
+            await gate.wait()
+        await prepare(processes)
+
+    rig.source.prepare = unless_alices  # type: ignore[method-assign]
+    async with watching(host) as alice, watching(host, BOB) as bob, asyncio.timeout(LONG):
+        waits = asyncio.create_task(alice.read())
+        await looks.wait()
+        await bob.read()
+        assert set(bob.processes) == {102}
+        assert not waits.done()
+        gate.set()
+        await waits
+
+
 async def test_who_asks_is_not_told(host: HostWatch) -> None:
     async with watching(host, replace(ALICE, pid=101)) as one, watching(host) as other:
         await one.read()
@@ -126,7 +148,7 @@ async def test_nothing_is_done_while_nobody_watches(rig: Rig, manager: CaptureMa
         await one.read()
         await other.read()
         assert host.watched == 1
-    assert host.watched == 0
+    await eventually(lambda: host.watched == 0)
     assert manager.on_changed == set()
     await eventually(lambda: not [one for one in asyncio.all_tasks() if "_Feed" in repr(one)])
     # AND one who comes later is told what there is then
@@ -134,6 +156,21 @@ async def test_nothing_is_done_while_nobody_watches(rig: Rig, manager: CaptureMa
     async with watching(host) as watch:
         await watch.read()
         assert watch.processes == {100: FREE}
+
+
+async def test_who_comes_and_goes_all_the_time_costs_one_look(
+    rig: Rig, host: HostWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LIVE_LOOK_SECONDS", LONG)
+    monkeypatch.setattr(limits, "LIVE_KEPT_SECONDS", LONG)
+    looks = []
+    snapshot = rig.table.snapshot
+    monkeypatch.setattr(rig.table, "snapshot", lambda: looks.append(1) or snapshot())
+    for _ in range(12):
+        async with watching(host) as watch:
+            assert (await watch.read()).whole
+            assert set(watch.processes) == {100, 101}
+    assert len(looks) == 1
 
 
 async def test_many_watches_cost_one_look(rig: Rig, host: HostWatch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,4 +252,4 @@ async def test_a_host_that_cannot_be_seen_ends_it(rig: Rig, host: HostWatch, mon
         async with asyncio.timeout(LONG):
             with pytest.raises(Exhausted, match="do not answer"):
                 await watch.until({})
-    assert host.watched == 0
+    await eventually(lambda: host.watched == 0)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import resource
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -260,3 +263,19 @@ def test_gzip_beyond_the_absolute_limit(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(limits, "TRACE_INFLATED_BYTES_MAX", 1000)
     _, decoder = rows(gzip.compress(b'[{"ph":"X","ts":1,"dur":1}' + random.Random(1).randbytes(5000).hex().encode()))
     assert "1000 bytes" in decoder.findings.truncated
+
+
+def test_a_base_of_hundreds_of_millions_of_digits_is_not_written_out() -> None:
+    """Where a number is parsed, it may say an exponent instead; 106 bytes took a worker all its CPU time."""
+    program = (
+        "from profd.decode.chrome import base_ns_of\n"
+        "print([base_ns_of(x) for x in ('1e300000000', '-1e300000000', '1e-300000000', '1e18', 'NaN')])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (20, 20)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == f"[0, 0, 0, {10**18}, 0]\n"

@@ -117,6 +117,8 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
         return adopt(staging, meta)
 
     monkeypatch.setattr(store, "adopt", slow)
+    told = []
+    library._on_use = lambda action, caller, record: told.append((action, caller.user, record.id))
     task = asyncio.create_task(library.import_file(ANN, raw, "t.json"))
     assert await asyncio.to_thread(entered.wait, 60)
     task.cancel()
@@ -124,7 +126,9 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert len(list(whole_traces(store))) == (0 if failing else 1)
+    stored = list(whole_traces(store))
+    assert len(stored) == (0 if failing else 1)
+    assert told == [("trace.import", "ann", trace) for trace in stored]  # for the audit log
     assert not staged(store)
 
 
@@ -381,6 +385,32 @@ async def test_of_a_capture_everybody_asks_what_they_may_read(library):
     await library.share(ANN, mine[0].id, [str(stranger.uid)])
     assert await ask(stranger, CAPTURE) == [mine[0].id]
     assert (await library.asked(ANN, "top", "", {}, "c01")).capture == CAPTURE
+
+
+async def test_captures_are_looked_up_in_a_thread_and_a_users_one_after_the_other(library, monkeypatch):
+    """Of thousands of traces that takes long, and nobody has said yet that there is a worker for the question."""
+    for owner in (ANN, BOB):
+        add(library.store, owner, capture=CAPTURE)
+    looking, gate, where = [], threading.Event(), set()
+    traces_of = library._traces_of
+
+    def look(caller, capture):
+        looking.append(caller.uid)
+        assert gate.wait(60)
+        return traces_of(caller, capture)
+
+    monkeypatch.setattr(library, "_traces_of", look)
+    library._on_use = lambda action, caller, one: where.add(threading.get_ident())
+    asked = [asyncio.create_task(library.asked(caller, "top", "", {}, CAPTURE)) for caller in (ANN, ANN, ANN, BOB)]
+    async with asyncio.timeout(60):
+        while BOB.uid not in looking:
+            await asyncio.sleep(0)
+        assert sorted(looking) == [ANN.uid, BOB.uid]
+        gate.set()
+        await asyncio.gather(*asked)
+    assert len(looking) == 4
+    assert where
+    assert threading.get_ident() not in where
 
 
 async def test_captures_are_named_by_prefixes_as_traces_are(library):

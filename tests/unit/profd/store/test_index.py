@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tempfile
@@ -14,6 +15,7 @@ from profd.errors import Denied
 from profd.limits import ROLLUP_BYTES_MAX
 from profd.offline import run_here
 from profd.questions.library import Library
+from profd.questions.packed import PACKED
 from profd.questions.table import QUESTIONS
 from profd.store.store import Store, StoreLimits
 from profd.trust.caller import Caller
@@ -260,6 +262,37 @@ async def test_of_more_than_fits_a_job_gets_the_directories(store: Store, monkey
     assert await jobs.ask(store, "top") == (told, [False])
     monkeypatch.setattr("profd.questions.packed.PACKED_BYTES_MAX", size - 1)
     assert await jobs.ask(store, "top") == (told, [True])
+
+
+async def test_a_third_question_of_a_user_at_once_gets_the_directories(store: Store) -> None:
+    """What is packed is in memory until there is a worker."""
+    for owner in (ANN, BOB):
+        add(store, owner, capture=CAPTURE)
+    waiting: list[set[str]] = []
+    gate = asyncio.Event()
+
+    async def run(job: str, args: dict[str, Any], fds: Any = (), on_progress: Any = None) -> dict[str, Any]:
+        waiting.append({*args})
+        if PACKED in args:
+            await gate.wait()
+        return await run_here(job, args, fds, on_progress)
+
+    library = Library(store, run)
+
+    async def ask(caller: Caller) -> None:
+        with tempfile.TemporaryFile() as out:
+            await library.answer(await library.asked(caller, "top", "", {}, CAPTURE), out.fileno())
+
+    await ask(ANN)  # nothing was kept before
+    await ask(BOB)
+    waiting.clear()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for caller in (ANN, ANN, ANN, BOB):
+            group.create_task(ask(caller))
+        while len(waiting) < 4:
+            await asyncio.sleep(0)
+        assert sum(PACKED in one for one in waiting) == 3
+        gate.set()
 
 
 async def test_a_link_among_what_was_kept_is_not_followed(store: Store, tmp_path: Path) -> None:

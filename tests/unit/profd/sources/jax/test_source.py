@@ -153,6 +153,20 @@ async def test_closing_ends_a_look(world: World) -> None:
         await looking
 
 
+async def test_a_list_does_not_wait_for_silent_ports_without_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profd.sources.jax.source.JAX_LOOK_SECONDS", 0.0)
+    world.gate.clear()
+    async with asyncio.timeout(LONG):
+        await world.source.prepare([JOB])
+        assert not world.source.offer(JOB).can
+        await world.asked.wait()
+        world.gate.set()  # the look has gone on
+        monkeypatch.setattr("profd.sources.jax.source.JAX_LOOK_SECONDS", LONG)
+        await world.source.prepare([JOB])
+    assert world.source.offer(JOB).can
+    assert world.looked == [100]
+
+
 async def test_a_port_says_which_of_several_servers(world: World, tmp_path: Path) -> None:
     world.where = Listening(tuple(Listener(n, f"ipv4:127.0.0.1:{n}", frozenset((n,))) for n in (9, 11)))
     await world.source.prepare([JOB])
