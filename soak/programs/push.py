@@ -29,7 +29,7 @@ try:
 except TimeoutError:
     raise SystemExit(f"control.sock said nothing for {SECONDS} s") from None
 except (OSError, ValueError) as error:
-    print("ready", f"refused UNAVAILABLE {error}", "ok", sep="\n")
+    print("ready", f"refused UNAVAILABLE {error}", "ok", sep="\n", flush=True)
     raise SystemExit from None
 waiting = queue.SimpleQueue()
 waiting.put(
