@@ -57,7 +57,7 @@ class Job:
             self.cpu_seconds = usage.ru_utime + usage.ru_stime
             return True
         if time.monotonic() > self.ends_by + STALLED_SECONDS:
-            self._look_into()
+            self.look_into()
             self.end()
             self._note("kindness: it was stalled and has been killed")
             return True
@@ -108,12 +108,13 @@ class Job:
             return f"no ok: {out[-120:]!r}"
         return f"stderr: {lines[0][:120]}" if lines else ""
 
-    def _look_into(self) -> None:
-        """Where it hangs, for whoever reads its log."""
+    def look_into(self, *others: int) -> None:
+        """Where it hangs, and where these pids are, for whoever reads its log."""
         with self.log.open("ab") as log:
-            command = [str(BIN / "py-spy"), "dump", "--pid", str(self.pid)]
-            with contextlib.suppress(subprocess.TimeoutExpired, OSError):
-                subprocess.run(command, stdout=log, stderr=log, timeout=30, check=False)
+            for pid in (self.pid, *others):
+                command = [str(BIN / "py-spy"), "dump", "--pid", str(pid)]
+                with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+                    subprocess.run(command, stdout=log, stderr=log, timeout=30, check=False)
 
     def _note(self, sentence: str) -> None:
         with self.log.open("a") as log:

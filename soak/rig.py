@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -155,8 +157,18 @@ class Rig:
         job = jobs.start(program, command, folder, self.found.environment(), seconds=_JOB_SECONDS, told=True)
         with self.lock:
             self.jobs[job.pid] = job
-        until(lambda: job.ready() or job.over(), f"{program} is ready, see {job.log}")
+        self.wait(job, lambda: job.ready() or job.over(), f"{program} is ready")
         return job
+
+    def wait(self, job: jobs.Job, condition: Callable[[], object], what: str) -> None:
+        """Until it holds. Else the job's log says who holds which socket, and where job and daemon stand."""
+        try:
+            until(condition, f"{what}, see {job.log}")
+        except AssertionError:
+            with job.log.open("ab") as log, contextlib.suppress(OSError):  # ss: while all of it still stands
+                subprocess.run(["ss", "-xapn"], stdout=log, stderr=log, check=False)
+            job.look_into(self.found.running.process.pid)
+            raise
 
     def endless(self, source: str, what: str) -> None:
         """A capture that comes to no end."""

@@ -49,7 +49,7 @@ class Pushing:
         while not trace:
             job = self._rig.start("push", self._rig.found.socket, self._file, incarnation, 7, label,
                                   max(0, acked - _AGAIN), CHUNKS * EVENTS)  # fmt: skip
-            until(job.over, f"pid {job.pid} has sent its chunks, see {job.log}")
+            self._rig.wait(job, job.over, f"pid {job.pid} has sent its chunks")
             was_killed = job.pid in self._rig.killed
             said = _said(job)
             acked = max(acked, said.acked)

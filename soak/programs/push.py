@@ -14,6 +14,7 @@ import grpc
 from profproto.v1 import ingest_pb2 as pb
 from profproto.v1 import ingest_pb2_grpc
 
+SECONDS = 180  # more than the rig waits, which looks at who keeps us waiting
 path, file, incarnation, epoch, label, begin, events = sys.argv[1:]
 data, chunks = pathlib.Path(file).read_bytes(), []
 while data:
@@ -22,10 +23,13 @@ while data:
     data = data[length:]
 try:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
+        control.settimeout(SECONDS)
         control.connect(str(pathlib.Path(path).with_name("control.sock")))
         token = json.loads(control.recv(65536))["token"]
+except TimeoutError:
+    raise SystemExit(f"control.sock said nothing for {SECONDS} s") from None
 except (OSError, ValueError) as error:
-    print("ready", f"refused UNAVAILABLE {error}", "ok", sep="\n")
+    print("ready", f"refused UNAVAILABLE {error}", "ok", sep="\n", flush=True)
     raise SystemExit from None
 waiting = queue.SimpleQueue()
 waiting.put(
@@ -39,7 +43,7 @@ at = int(begin)
 base, finishing = at, False
 print("ready", flush=True)
 try:
-    for reply in stub.Stream(iter(waiting.get, None), metadata=(("profd-token", token),), timeout=120):
+    for reply in stub.Stream(iter(waiting.get, None), metadata=(("profd-token", token),), timeout=SECONDS):
         if reply.finished:
             print("trace", reply.trace, flush=True)
             break

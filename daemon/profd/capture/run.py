@@ -63,9 +63,8 @@ class Order:
 class TargetRun:
     """One target from `begin` (or `retry`) to its terminal state.
 
-    `on_change` is called after every event, `on_recorded` when raw files are
-    there to be kept, `on_settled` once the target is terminal, `on_released`
-    when nothing of ours is in the process any more.
+    `on_change` is called after every event but a report of the same once more, `on_recorded` when raw files are there
+    to be kept, `on_settled` once the target is terminal, `on_released` when nothing of ours is in the process any more.
     """
 
     def __init__(
@@ -133,14 +132,16 @@ class TargetRun:
 
     def send(self, event: m.Event) -> None:
         """Feed the machine and do what it says."""
-        self.before = self.target.state
+        self.before, doing = self.target.state, self.target.doing
         actions = self._machine.handle(event)
         if self.target.state is not self.before:
             self.passed.append((self.target.state, time.time_ns()))
         self._measure()
         for action in actions:
             self._perform(action)
-        self._on_change()
+        says_the_same = isinstance(event, m.Report) and (self.target.state, self.target.doing) == (self.before, doing)
+        if not says_the_same:  # as sources do whenever they hear of their process
+            self._on_change()
 
     def _measure(self) -> None:
         if self.target.state is not State.RECORDING:

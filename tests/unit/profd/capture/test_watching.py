@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from profd.capture.manager import CaptureManager
+from profd.capture.records import CaptureRecord
 from profd.capture.watch import WATCHERS_MAX
 from profd.errors import BadInput, Denied, Exhausted, NotFound
 from profd.model.capture import State
@@ -100,6 +101,16 @@ class TestSeeing:
         async with asyncio.timeout(LONG):
             seen = [state.state async for state in stream]
         assert seen[-1] is State.STORED
+
+    async def test_a_source_that_says_the_same_again_wakes_nobody(self, rig: Rig, manager: CaptureManager) -> None:
+        record = await manager.start(ALICE, request(100))
+        session = await rig.source.started(100)
+        told: list[CaptureRecord] = []
+        manager.on_changed.add(told.append)
+        session.report(State.RECORDING, "the window is open")
+        assert told == []
+        session.report(State.RECORDING, "step 1 of 2")
+        assert told == [record]
 
     async def test_watchers_are_bounded(self, manager: CaptureManager) -> None:
         record = await manager.start(ALICE, request(100))
