@@ -15,6 +15,7 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
+from profclient.fleet.collect import captures_of
 from profclient.fleet.drive import Drive, Order, able_ranks, live, new_id
 from profclient.fleet.host import Host
 from profclient.fleet.machine import Fleet, HostState, Stand
@@ -97,7 +98,9 @@ def show(record: Record, as_json: bool) -> None:
     """Print how a capture stands on all hosts."""
 
     async def get(host: Host) -> HostState:
-        capture = await host.call("GetCapture", pb.CaptureRef(id=record.id))
+        capture, *others = await captures_of(host, record.id)
+        for other in others:
+            capture.targets.extend(other.targets)
         return HostState(Stand.RECORDING if live(capture) else Stand.OVER, capture=capture)
 
     answers = _run(each(record.way, get))

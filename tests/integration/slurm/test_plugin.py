@@ -32,12 +32,17 @@ WITHOUT = ["", "", "", "\n"]
 WITH = [STARTUP, "/opt/nvtx.so", "", "\n"]
 
 
+def built(folder):
+    """The plugin, and the line of plugstack.conf for it."""
+    plugin = f"{folder}/profd_spank.so"
+    subprocess.run([*BUILD, "-o", plugin, str(DEPLOY / "profd_spank.c")], check=True)
+    return f"optional {plugin} startup={STARTUP}"
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with tempfile.TemporaryDirectory(prefix="ps-", dir="/tmp") as folder:
-        plugin = f"{folder}/profd_spank.so"
-        subprocess.run([*BUILD, "-o", plugin, str(DEPLOY / "profd_spank.c")], check=True)
-        line = f"optional {plugin} startup={STARTUP} nvtx=/opt/nvtx.so cuda=/opt/cupti.so\n"
+        line = f"{built(folder)} nvtx=/opt/nvtx.so cuda=/opt/cupti.so\n"
         files = {"plugstack.conf": f"optional {folder}/no_such_plugin.so\n{line}", "task_prolog.sh": prolog()}
         more = "PlugStackConfig={folder}/plugstack.conf\nTaskProlog={folder}/task_prolog.sh"
         with slurm.cluster_of("n1", more=more, files=files) as found:
