@@ -15,7 +15,6 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
-from profclient.fleet.collect import captures_of
 from profclient.fleet.drive import Drive, Order, able_ranks, live, new_id
 from profclient.fleet.host import Host
 from profclient.fleet.machine import Fleet, HostState, Stand
@@ -96,6 +95,7 @@ def follow(record: Record, *, stop: bool, timeout: float | None, as_json: bool) 
 
 def show(record: Record, as_json: bool) -> None:
     """Print how a capture stands on all hosts."""
+    from profclient.fleet.collect import captures_of  # here: `start` needs nothing of it
 
     async def get(host: Host) -> HostState:
         capture, *others = await captures_of(host, record.id)

@@ -111,7 +111,7 @@ def traced(answer):
 
 
 def test_every_rank_from_the_login_node(cluster, job, profctl, tmp_path):
-    steps = cluster.asked_of_controller("JOB_STEP_CREATE")
+    steps, partitions = (cluster.asked_of_controller(kind) for kind in ("JOB_STEP_CREATE", "PARTITION_INFO"))
     of_shell = {"SLURM_NTASKS": "7", "SLURM_NNODES": "5"}  # as in an allocation's shell: no business of our steps
     way = ("--via", "slurm", "--job", job)
     done = profctl("start", *way, "--source", "sdk", "--duration", "300ms", "--json", **of_shell)
@@ -119,6 +119,7 @@ def test_every_rank_from_the_login_node(cluster, job, profctl, tmp_path):
     assert (done.returncode, answer["state"]) == (0, "stored"), answer
     assert traced(answer) == [("n1", 0, job), ("n2", 1, job)], answer
     assert cluster.asked_of_controller("JOB_STEP_CREATE") - steps == 1
+    assert cluster.asked_of_controller("PARTITION_INFO") == partitions  # as squeue would ask
     # The job runs on, so that steps can join it: what is there can be brought here.
     done = profctl("collect", answer["capture"], "--to", str(tmp_path), **of_shell)
     assert done.returncode == 0, done.stderr
