@@ -40,7 +40,7 @@ class RequestedCapture:
 
     @property
     def capture(self) -> str:
-        """The id for `profctl show`; empty without one."""
+        """The id for `profctl show`; empty without one. Of a key and several hosts the one that all of them have."""
         return self._came_of()[0]
 
     @property

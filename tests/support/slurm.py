@@ -4,7 +4,7 @@ with one_node_cluster() as cluster:
     cluster.srun("-n2", "python", "train.py")
 
 `cluster_of("n1", "n2")` has several nodes of other names, where Slurm was built for that (Debian's is); `files` are put
-beside slurm.conf, and `more` are lines of it.
+beside slurm.conf, and `more` are lines of it. With `apart` each node has namespaces of its own (`slurm_nodes`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+from tests.support import slurm_nodes
 from tests.support.waiting import until
 
 STOP_SECONDS = 60.0
@@ -95,8 +96,12 @@ class Cluster:
         counted = re.search(rf"REQUEST_{kind} .*count:(\d+)", self.asked("sdiag"))
         return int(counted[1]) if counted else 0
 
+    def node(self, name: str) -> slurm_nodes.Node:
+        """One of those that are apart."""
+        return slurm_nodes.Node(name, self._nodes[name], self.environ)
+
     def lose(self, node: str) -> None:
-        """The node's slurmd is gone, and the controller does not know."""
+        """The node's slurmd is gone, and the controller does not know. What ran there is gone where nodes are apart."""
         self._nodes[node].kill()
         self._nodes[node].wait()
 
@@ -111,7 +116,9 @@ def one_node_cluster() -> AbstractContextManager[Cluster]:
 
 
 @contextmanager
-def cluster_of(*nodes: str, more: str = "", files: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+def cluster_of(
+    *nodes: str, more: str = "", files: Mapping[str, str] | None = None, apart: bool = False
+) -> Iterator[Cluster]:
     """Started, with its nodes idle; all of it gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))  # socket paths hold 107 bytes
     cluster = Cluster(folder)
@@ -124,9 +131,13 @@ def cluster_of(*nodes: str, more: str = "", files: Mapping[str, str] | None = No
             munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key"]
             munge += [f"--{name}={folder}/munge.{end}" for name, end in _MUNGE_FILES.items()]
             daemons = [["slurmd", "-D", *(["-N", node] if node != _host() else [])] for node in nodes]
+            if apart:
+                daemons = [slurm_nodes.apart(node, command) for node, command in zip(nodes, daemons, strict=True)]
             for number, command in enumerate((munge, ["slurmctld", "-D", "-c"], *daemons)):
                 log = folder / f"{command[0]}-{number}.log"
                 process = running.enter_context(_running(command, cluster.environ, log))
+                if apart and command in daemons:
+                    running.callback(process.kill)  # unshare ignores SIGTERM while it has a child
                 if command in daemons:
                     cluster._nodes[nodes[number - 2]] = process
                 if command is munge:

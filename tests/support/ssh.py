@@ -7,6 +7,7 @@ with sshd(folder) as server:
 from __future__ import annotations
 
 import getpass
+import os
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from tests.support.waiting import until
 
 STOP_SECONDS = 60.0
+_SEPARATED = Path("/run/sshd")  # where sshd puts its children away; an init system makes it, where one runs
 _PROGRAM = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
 
 # What people's shells print before a command has its turn is part of the test.
@@ -71,6 +73,8 @@ def sshd(folder: Path) -> Iterator[Server]:
     words = {"folder": folder, "port": port, "user": getpass.getuser()}
     (folder / "sshd_config").write_text(_SERVER.format(**words))
     (folder / "ssh_config").write_text(_CLIENT.format(**words))
+    if os.geteuid() == 0:
+        _SEPARATED.mkdir(mode=0o755, exist_ok=True)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([str(_PROGRAM), "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
     try:

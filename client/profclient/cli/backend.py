@@ -45,7 +45,8 @@ def _collected() -> Path | None:
     except NotFoundError:
         raise UsageError(
             f"{named} is a capture of many hosts, and none that was begun or collected here: `profctl collect {named} "
-            "--hosts … --to DIR` brings it, and `profctl --store DIR` asks about a folder that is there."
+            "--hosts … --to DIR` (or --via slurm --job …) brings it, and `profctl --store DIR` asks about a folder "
+            "that is there."
         ) from None
     if not record.collected:
         raise UsageError(

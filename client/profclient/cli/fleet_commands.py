@@ -95,9 +95,12 @@ def follow(record: Record, *, stop: bool, timeout: float | None, as_json: bool) 
 
 def show(record: Record, as_json: bool) -> None:
     """Print how a capture stands on all hosts."""
+    from profclient.fleet.collect import captures_of  # here: `start` needs nothing of it
 
     async def get(host: Host) -> HostState:
-        capture = await host.call("GetCapture", pb.CaptureRef(id=record.id))
+        capture, *others = await captures_of(host, record.id)
+        for other in others:
+            capture.targets.extend(other.targets)
         return HostState(Stand.RECORDING if live(capture) else Stand.OVER, capture=capture)
 
     answers = _run(each(record.way, get))

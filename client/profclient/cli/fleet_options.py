@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from profclient.cli.options import Function
-from profclient.errors import UsageError
+from profclient.errors import ClientError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from profclient.fleet.records import Record
@@ -39,6 +39,12 @@ def fleet_options(function: Function) -> Function:
     return function
 
 
+def taken_up(function: Function) -> Function:
+    """The same for a command about a capture that is there, and --job, which says where `--via slurm` goes."""
+    job = click.option("--job", "jobs", multiple=True, help="With --via slurm: the job that the capture is of.")
+    return fleet_options(job(function))
+
+
 def way(values: dict[str, Any]) -> Way | None:
     """The hosts that were named, if any; their options are taken out of `values`. Raises UsageError."""
     named = values.pop("hosts")
@@ -65,7 +71,7 @@ def _of_job(named: tuple[str, ...], given: dict[str, Any], values: dict[str, Any
     from profclient.fleet.way import FANOUT_MAX, Way
 
     if len(jobs := values.get("jobs", ())) != 1:
-        raise UsageError("--via slurm needs one --job; a capture's id alone (profctl wait f…) knows its hosts again.")
+        raise UsageError("--via slurm needs one --job, whose nodes are the hosts.")
     job = slurm.job(jobs[0])
     values["jobs"] = (job.id,)
     vias = [(slurm.via(job.id, part), tuple(hosts((part.nodes,)))) for part in job.parts]
@@ -78,17 +84,40 @@ def _of_job(named: tuple[str, ...], given: dict[str, Any], values: dict[str, Any
     return Way(tuple(wanted), vias[0][0], given["remote_python"] or "", fanout, tuple(vias[1:]), absent)
 
 
-def of_fleet(capture: str, named: Way | None) -> Record | None:
-    """The capture of many hosts that is meant, if one is: by --hosts, or by its id, which begins with f.
+def of_fleet(capture: str, values: dict[str, Any], *, part: bool = True) -> Record | None:
+    """The capture of many hosts that is meant, if one is: by --hosts or --via, or by its id, which begins with f.
 
-    Raises UsageError where --hosts names no id, NotFoundError where nothing says which hosts it has.
+    `part`: None, too, where nothing says which hosts it has, and this host has its part of it. Raises UsageError for
+    hosts without an id, NotFoundError where nothing says which hosts it has.
     """
+    if values["jobs"] and values["via"] != SLURM:
+        raise UsageError("--job says where --via slurm goes: give both, or --hosts.")
+    named = way(values)
     if named is None and not capture.startswith("f"):
         return None
     from profclient.fleet import records
 
-    if named is None:
+    if named is not None:
+        if not (capture.startswith("f") and len(capture) == 13):
+            raise UsageError("--hosts and --via need the whole id of the capture: f and twelve hex digits.")
+        return records.Record(capture, named)
+    try:
         return records.find(capture)
-    if not (capture.startswith("f") and len(capture) == 13):
-        raise UsageError("--hosts needs the whole id of the capture: f and twelve hex digits.")
-    return records.Record(capture, named)
+    except NotFoundError:
+        if part and _is_here(capture):
+            return None
+        raise
+
+
+def _is_here(capture: str) -> bool:
+    """Whether this host's daemon has its part of the capture."""
+    from profproto.v1 import capture_pb2 as pb
+
+    from profclient.connection import Daemon
+
+    try:
+        with Daemon() as daemon:
+            daemon.call(daemon.captures.GetCapture, pb.CaptureRef(id=capture))
+    except ClientError:
+        return False
+    return True

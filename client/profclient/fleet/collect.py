@@ -24,6 +24,8 @@ from profclient.fleet.way import Way, each
 from profclient.layout import CaptureFolder, partition
 
 AT_ONCE: Final = 8  # hosts that send
+BY_PROGRAMS: Final = "programs"  # Fleet.found
+CAPTURES_MAX: Final = 1000  # that a host lists
 TRACES_MAX: Final = 4096  # of a host
 LIST_BYTES_MAX: Final = 4 << 20  # of a host's list of them
 HOST_BYTES_MAX: Final = 64 << 30  # of the traces of one host
@@ -70,25 +72,42 @@ async def _of_host(
     folder: CaptureFolder, fleet_id: str, pace: Pace, host_bytes: int, host: Host
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Its rows of the commit, and what it has no trace of."""
-    capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
-    if not _ID.fullmatch(capture.id):
-        raise ClientError(f"{capture.id[:100]!r} is no id of a capture.")
-    listed = await _listed(host, capture.id) if any(target.trace for target in capture.targets) else []
-    stored = {one["trace"] for one in listed}
+    captures = await captures_of(host, fleet_id)
+    listed: dict[str, list[dict[str, Any]]] = {}
+    for capture in captures:
+        if not _ID.fullmatch(capture.id):
+            raise ClientError(f"{capture.id[:100]!r} is no id of a capture.")
+        if any(target.trace for target in capture.targets):
+            listed[capture.id] = await _listed(host, capture.id)
+    stored = {one["trace"] for rows in listed.values() for one in rows}
     missing = [
         _missing(host.name, target.rank if target.HasField("rank") else None, sentence(_why(target)))
+        for capture in captures
         for target in capture.targets
         if target.trace not in stored
     ]
-    if not listed:
-        return [], missing
+    brought: list[dict[str, Any]] = []
     try:
-        return await _brought(host, capture.id, listed, folder, pace, host_bytes), missing
+        for capture_id, rows in listed.items():
+            if rows:
+                brought += await _brought(host, capture_id, rows, folder, pace, host_bytes)
     except ClientError as error:
         shutil.rmtree(folder.partial / partition("host", host.name), ignore_errors=True)
         if isinstance(error, UsageError):
             raise
-        return [], [*missing, *(_missing(host.name, one["rank"], str(error)) for one in listed)]
+        lost = [_missing(host.name, one["rank"], str(error)) for rows in listed.values() for one in rows]
+        return [], [*missing, *lost]
+    return brought, missing
+
+
+async def captures_of(host: Host, fleet_id: str) -> list[pb.Capture]:
+    """The host's part: one capture, or several where its programs asked by themselves, and not within moments."""
+    capture: pb.Capture = await host.call("GetCapture", pb.CaptureRef(id=fleet_id))
+    if capture.fleet.found != BY_PROGRAMS:
+        return [capture]
+    listed = await host.call("ListCaptures", pb.ListCapturesRequest(limit=CAPTURES_MAX))
+    mine = (capture.fleet.id, capture.owner)
+    return [one for one in listed.captures if (one.fleet.id, one.owner) == mine] or [capture]
 
 
 async def _listed(host: Host, capture: str) -> list[dict[str, Any]]:

@@ -65,7 +65,10 @@ def find(prefix: str) -> Record:
     if named:
         with suppress(OSError, ValueError, KeyError, TypeError):
             return _record(json.loads(named[0].read_bytes()[:_RECORD_BYTES_MAX]))
-    raise NotFoundError(f"no file in {folder()} says where capture {prefix} is: name its hosts with --hosts and --via.")
+    raise NotFoundError(
+        f"no file in {folder()} says where capture {prefix} is: name its hosts with --hosts and --via, or its job of "
+        "Slurm with --via slurm and --job."
+    )
 
 
 def _record(value: dict[str, Any]) -> Record:

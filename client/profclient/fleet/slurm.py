@@ -18,6 +18,9 @@ from profclient.text import printable
 ANSWER_SECONDS: Final = 30.0
 _ID: Final = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?", re.ASCII)
 _COMPONENT: Final = re.compile(r"(\d{1,10})\+(\d{1,10})", re.ASCII)
+_RECORD_ID: Final = re.compile(r"^JobId=(\d{1,10}) ", re.ASCII | re.MULTILINE)
+_RECORD_STATE: Final = re.compile(r"^   JobState=(\w+)", re.ASCII | re.MULTILINE)
+_RECORD_NODES: Final = re.compile(r"^   NodeList=(\S+)$", re.ASCII | re.MULTILINE)
 # One relay for each node; a node that fails, or a relay, ends no other.
 _STEP: Final = (
     "srun --jobid {job}{component} --overlap --nodes={{count}} --ntasks={{count}} --ntasks-per-node=1 "
@@ -50,10 +53,29 @@ def job(name: str) -> Job:
     """The job of this id (`4711`, `4711_3` of an array, `4711+1` a component). Raises ClientError."""
     if not _ID.fullmatch(name):
         raise UsageError(f"{name!r} is no id of a Slurm job: 4711, 4711_3 of an array, 4711+1 for a component.")
+    # One question to the controller, where squeue asks for its partitions, too.
+    if "+" not in name and (found := of_record(_asked("scontrol", "--local", "show", "job", name)[0])) is not None:
+        return found
     said, error = _asked("squeue", "--local", "--all", "--noheader", "--jobs", name, "--format=%A|%i|%T|%N")
     if error and "Invalid job id" not in error:
         raise UnreachableError(f"squeue failed: {printable(' '.join(error.split())[:500])}")
     return answered(name, said)
+
+
+def of_record(untrusted: str) -> Job | None:
+    """The job of scontrol's record, if that is one and the job runs; None where squeue has to be asked.
+
+    Names and comments are in it, as their owner wrote them: what is there twice is not believed.
+    """
+    found = [_only(pattern, untrusted) for pattern in (_RECORD_ID, _RECORD_STATE, _RECORD_NODES)]
+    if "HetJobId=" in untrusted or not all(found) or found[1] != "RUNNING":
+        return None
+    return Job(found[0], (Part(found[2]),))
+
+
+def _only(pattern: re.Pattern[str], text: str) -> str:
+    found: list[str] = pattern.findall(text)
+    return found[0] if len(found) == 1 else ""
 
 
 def answered(name: str, text: str) -> Job:

@@ -153,7 +153,8 @@ class AskedByPrograms:
     ) -> None:
         options = Options(iterations=wish.iterations, duration_ns=wish.duration_ns, begin_step=wish.begin_step)
         pids = tuple(process.pid for process in there)
-        fleet = Fleet(f"f{named[:12]}", socket.gethostname(), wish.hosts, "programs") if wish.hosts > 1 else None
+        many = wish.key and wish.hosts > 1  # without a key nobody elsewhere asks for the same
+        fleet = Fleet(f"f{named[:12]}", socket.gethostname(), wish.hosts, "programs") if many else None
         request = Request(
             Selector(pids=pids), options, request_id, fleet=fleet, reason=wish.reason or "asked by itself"
         )
@@ -174,7 +175,7 @@ class AskedByPrograms:
         elif target.state.terminal and not target.trace:
             self._refuse(agent, wish, target.message)
         else:
-            agent.tell_granted(wish.number, capture=record.id)
+            agent.tell_granted(wish.number, capture=record.fleet.id if record.fleet else record.id)
 
     async def _keep_refusal(self, caller: Caller, request: Request, why: str) -> None:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 
-from tests.integration.fleet.conftest import TwoHosts, stored
+from tests.integration.fleet.conftest import PROFCTL, TwoHosts, stored
 from tests.support.attached import Captures
 from tests.support.waiting import until
 
@@ -57,6 +57,9 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     # WHEN the file of the user's is gone THEN the hosts know it all the same.
     (two.folder / "xdg" / "profd" / "fleets" / f"{fleet}.json").unlink()
     assert two.profctl("wait", fleet).code == 3
+    here = {**two.environ, "PROFD_ADDRESS": f"unix:{two.folder}/n1/profd.sock"}
+    part = subprocess.run([*PROFCTL, "show", fleet], env=here, capture_output=True, text=True)
+    assert part.stdout.startswith("capture c"), part.stderr
     assert two.profctl("wait", fleet, "--hosts", "n1", "--via", two.via).code == 0
     done = two.profctl("collect", fleet, "--hosts", "n1", "--via", two.via, "--to", str(tmp_path), "--json")
     assert done.code == 0
@@ -223,6 +226,8 @@ def test_a_dry_run_touches_nothing(two: TwoHosts):
         (("start", "--via", "ssh {host}", "--rank", "0", "--duration", "1s"), "--via needs --hosts"),
         (("where", "--hosts", "n1", "--pid", "1"), "a pid means one process of one host"),
         (("wait", "f0", "--hosts", "n1"), "the whole id"),
+        (("show", "f0123456789ab", "--job", "4711"), "--job says where --via slurm goes"),
+        (("collect", "f0123456789ab", "--via", "slurm", "--to", "/nowhere"), "--via slurm needs one --job"),
         (("collect", "c0", "--to", "/nowhere"), "no capture of many hosts"),
         (("collect", "f0", "--to", "/nowhere", "--rate", "0"), "would bring nothing"),
         (("top", "fffffffffffff"), "none that was begun or collected here"),

@@ -1,12 +1,15 @@
 """deploy/slurm in a real Slurm: `--profd` and TaskProlog make a job recordable, and never make one fail."""
 
+import errno
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,12 +35,17 @@ WITHOUT = ["", "", "", "\n"]
 WITH = [STARTUP, "/opt/nvtx.so", "", "\n"]
 
 
+def built(folder):
+    """The plugin, and the line of plugstack.conf for it."""
+    plugin = f"{folder}/profd_spank.so"
+    subprocess.run([*BUILD, "-o", plugin, str(DEPLOY / "profd_spank.c")], check=True)
+    return f"optional {plugin} startup={STARTUP}"
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with tempfile.TemporaryDirectory(prefix="ps-", dir="/tmp") as folder:
-        plugin = f"{folder}/profd_spank.so"
-        subprocess.run([*BUILD, "-o", plugin, str(DEPLOY / "profd_spank.c")], check=True)
-        line = f"optional {plugin} startup={STARTUP} nvtx=/opt/nvtx.so cuda=/opt/cupti.so\n"
+        line = f"{built(folder)} nvtx=/opt/nvtx.so cuda=/opt/cupti.so\n"
         files = {"plugstack.conf": f"optional {folder}/no_such_plugin.so\n{line}", "task_prolog.sh": prolog()}
         more = "PlugStackConfig={folder}/plugstack.conf\nTaskProlog={folder}/task_prolog.sh"
         with slurm.cluster_of("n1", more=more, files=files) as found:
@@ -114,6 +122,42 @@ def test_an_unchanged_program_is_recorded(cluster):
         finally:
             srun.terminate()
             srun.wait(SECONDS)
+
+
+@contextmanager
+def full(folder):
+    """Nobody takes the connections of a socket for agents, and no more of them have room."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as listening, ExitStack() as stack:
+        listening.bind(f"{folder}/agent.sock")
+        listening.listen(0)
+        while True:
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            one.setblocking(False)
+            if one.connect_ex(f"{folder}/agent.sock") == errno.EAGAIN:
+                break
+        yield f"unix:{folder}/profd.sock"
+
+
+@contextmanager
+def hung(folder):
+    with running_daemon() as daemon:
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        try:
+            yield f"unix:{daemon.socket}"
+        finally:
+            os.kill(daemon.process.pid, signal.SIGCONT)
+
+
+@contextmanager
+def absent(folder):
+    yield f"unix:{folder}/nowhere"
+
+
+@pytest.mark.parametrize("daemon", [absent, hung, full])
+def test_no_job_fails_or_hangs_because_of_the_daemon(cluster, daemon):
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as folder, daemon(folder) as address:
+        program = (sys.executable, "-c", "import profclient; print(profclient.__name__)")
+        assert job(cluster, "srun", "--profd", *program, PROFD_ADDRESS=address).stdout == "profclient\n"
 
 
 @pytest.mark.parametrize(

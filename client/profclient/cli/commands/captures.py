@@ -9,7 +9,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.as_json import capture_json, state_name
 from profclient.cli import capture_view, follow
-from profclient.cli.fleet_options import fleet_options, of_fleet, way
+from profclient.cli.fleet_options import of_fleet, taken_up
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
 from profclient.cli.summary_view import print_capture
@@ -50,7 +50,7 @@ def captures(limit: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("capture", default="")
-@fleet_options
+@taken_up
 @json_option
 @click.pass_context
 def stop(ctx: click.Context, /, capture: str, as_json: bool, **values: Any) -> None:
@@ -58,7 +58,7 @@ def stop(ctx: click.Context, /, capture: str, as_json: bool, **values: Any) -> N
 
     One source cannot be stopped: kineto, once it has accepted a window. Its capture then runs to its end.
     """
-    if (record := of_fleet(capture, way(values))) is not None:
+    if (record := of_fleet(capture, values)) is not None:
         from profclient.cli import fleet_commands
 
         ctx.exit(fleet_commands.follow(record, stop=True, timeout=None, as_json=as_json))
@@ -70,13 +70,13 @@ def stop(ctx: click.Context, /, capture: str, as_json: bool, **values: Any) -> N
 @click.command()
 @click.argument("capture", default="")
 @click.option("--timeout", help="Stop waiting after this time; the capture goes on.")
-@fleet_options
+@taken_up
 @json_option
 @click.pass_context
 def wait(ctx: click.Context, /, capture: str, timeout: str | None, as_json: bool, **values: Any) -> None:
     """Wait for a capture to end, then print its result."""
     seconds = parse_duration_ns(timeout) / 1e9 if timeout else None
-    if (record := of_fleet(capture, way(values))) is not None:
+    if (record := of_fleet(capture, values)) is not None:
         from profclient.cli import fleet_commands
 
         ctx.exit(fleet_commands.follow(record, stop=False, timeout=seconds, as_json=as_json))

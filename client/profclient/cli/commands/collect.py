@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from profclient.cli.fleet_options import fleet_options, of_fleet, way
+from profclient.cli.fleet_options import of_fleet, taken_up
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, one_line, say
 from profclient.cli.units import parse_size, size
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option("--rate", default="64MiB", show_default=True, help="Bytes per second, from all hosts together.")
 @click.option("--host-bytes", default="64GiB", show_default=True, help="Bytes of one host; one with more is missing.")
-@fleet_options
+@taken_up
 @json_option
 @click.pass_context
 def collect(
@@ -43,7 +43,7 @@ def collect(
     if not bytes_per_second:
         raise UsageError(f"--rate {rate} would bring nothing.")
     most = parse_size(host_bytes)
-    record = of_fleet(capture, way(values))
+    record = of_fleet(capture, values, part=False)
     if record is None:
         raise UsageError(
             f"{capture} is no capture of many hosts, whose ids begin with f. A capture of this host is written with: "

@@ -10,7 +10,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.as_json import capture_json
 from profclient.cli.backend import traces
-from profclient.cli.fleet_options import fleet_options, of_fleet, way
+from profclient.cli.fleet_options import of_fleet, taken_up
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, table
 from profclient.cli.summary_view import print_capture, print_summary
@@ -79,11 +79,11 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
 
 @click.command()
 @click.argument("trace", default="")
-@fleet_options
+@taken_up
 @json_option
 def show(trace: str, as_json: bool, **values: Any) -> None:
     """Summarise a trace or a capture."""
-    if (record := of_fleet(trace, way(values))) is not None:
+    if (record := of_fleet(trace, values)) is not None:
         from profclient.cli import fleet_commands
 
         fleet_commands.show(record, as_json)

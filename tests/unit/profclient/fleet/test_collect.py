@@ -117,6 +117,38 @@ async def test_the_layout_and_what_is_missing(monkeypatch: pytest.MonkeyPatch, t
     ]
 
 
+class AskedByPrograms(PlayedHost):
+    """Its programs asked one after the other: several captures of the fleet, and others beside them."""
+
+    def __init__(self, name: str, *targets: pb.TargetStatus) -> None:
+        super().__init__(name, *targets)
+        fleet = pb.Fleet(id=ID, host=name, hosts=2, found="programs")
+        self._captures = [
+            pb.Capture(id=f"c-{one.trace}", owner="ann", fleet=fleet, targets=[one]) for one in self._targets
+        ]
+        self._others = [pb.Capture(id="c-0"), pb.Capture(id="c-00", owner="bob", fleet=fleet, targets=[target("9")])]
+
+    async def call(self, method: str, request: Any) -> Any:
+        if method == "ListCaptures":
+            return pb.ListCapturesResponse(captures=[*self._others, *self._captures])
+        return self._captures[0]
+
+    async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+        (found,) = (capture for capture in self._captures if capture.id == request.scope.capture)
+        async for piece in PlayedHost(self.name, *found.targets, capture=found.id).ask(request):
+            yield piece
+
+
+async def test_all_captures_of_programs_that_asked_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    host = AskedByPrograms("n1", target("1abc", rank=0), target("2def", rank=1))
+    written = await collected(monkeypatch, tmp_path, host)
+    assert [(one["capture"], one["rank"]) for one in written["traces"]] == [("c-1abc", 0), ("c-2def", 1)]
+    assert [one["host"] for one in written["missing"]] == ["n9"]
+    assert len(list(tmp_path.rglob("meta.json"))) == 2
+
+
 async def test_an_answer_that_breaks_off_leaves_nothing_of_its_host(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from profclient.errors import NotFoundError, UnreachableError, UsageError
 from profclient.fleet import slurm
-from profclient.fleet.slurm import Job, Part, answered, environment, via
+from profclient.fleet.slurm import Job, Part, answered, environment, of_record, via
 
 
 def test_a_task_of_an_array_is_its_raw_id():
@@ -25,6 +25,35 @@ def test_a_heterogeneous_job_is_that_of_its_leader():
     assert "--jobid 4711 --het-group=1 --overlap" in via("4711", both[1])
 
 
+RECORD = """JobId=4714 ArrayJobId=4711 ArrayTaskId=3 JobName=train
+   JobState=RUNNING Reason=None Dependency=(null)
+   ReqNodeList=(null) ExcNodeList=(null)
+   NodeList=node[001-002]
+"""
+
+
+def test_a_record_of_the_controller_s_is_the_job():
+    assert of_record(RECORD) == Job("4714", (Part("node[001-002]"),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        RECORD + "\n" + RECORD,
+        RECORD.replace("RUNNING", "PENDING"),
+        RECORD.replace("node[001-002]", ""),
+        RECORD + "   HetJobId=4711 HetJobOffset=0\n",
+        RECORD + "   Comment=x\n   NodeList=elsewhere\n",
+        RECORD.replace("train", "x\n   JobState=RUNNING"),
+        RECORD.replace("train", "x\nJobId=1 "),
+    ],
+    ids=["nothing", "two", "waits", "nodes", "component", "comment", "name", "id"],
+)
+def test_a_record_that_is_not_plain_is_not_believed(text):
+    assert of_record(text) is None
+
+
 @pytest.mark.parametrize(("text", "why"), [("", "not in the queue"), ("7|7|PENDING|\n", "PENDING"), ("x|\n", "queue")])
 def test_a_job_that_does_not_run(text, why):
     with pytest.raises(NotFoundError, match=why):
@@ -39,10 +68,11 @@ def test_what_is_no_id_is_not_asked_for(name):
 
 def test_a_machine_without_slurm(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnreachableError, match="squeue cannot be run"):
+    with pytest.raises(UnreachableError, match="scontrol cannot be run"):
         slurm.job("7")
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
-    (tmp_path / "squeue").chmod(0o755)
+    for name in ("scontrol", "squeue"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
     with pytest.raises(UnreachableError, match="Unable to contact"):
         slurm.job("7")
 

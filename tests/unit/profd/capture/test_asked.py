@@ -118,7 +118,16 @@ async def test_equal_keys_of_two_users_do_not_meet(desk: Desk) -> None:
         (ANN, 100),
         (BOB, 102),
     ]
-    assert len({record.fleet.id for record in desk.captures() if record.fleet}) == 2
+    told = {(await desk.answer(asker))[0] for asker in (ann, bob)}  # the name that is the same on all hosts
+    assert {record.fleet.id for record in desk.captures() if record.fleet} == told
+
+
+async def test_a_request_without_a_key_is_of_one_host(desk: Desk) -> None:
+    """Its id is one that the host's own commands take."""
+    asker = desk.agents.comes(100)
+    desk.ask(asker, hosts=2)
+    capture, _ = await desk.answer(asker)
+    assert [(record.id, record.fleet) for record in desk.captures()] == [(capture, None)]
 
 
 async def test_a_root_program_is_no_admin(desk: Desk) -> None:
@@ -266,7 +275,7 @@ async def test_no_more_processes_are_waited_for_than_a_capture_takes(
         pytest.param({"iterations": 1 << 62}, "iterations", id="iterations"),
         pytest.param({"iterations": 0, "duration_ns": 1 << 62}, "duration", id="duration"),
         pytest.param({"begin_step": 1 << 62}, "step", id="step"),
-        pytest.param({"hosts": 1 << 62}, "fleet", id="hosts"),
+        pytest.param({"hosts": 1 << 62, "key": KEY, "local": 1}, "fleet", id="hosts"),
     ],
 )
 async def test_what_no_capture_can_be_is_refused_and_said(desk: Desk, said: dict[str, Any], why: str) -> None:
