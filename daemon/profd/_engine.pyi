@@ -282,6 +282,9 @@ class LaneScan:
     def lanes(self) -> tuple[Int64, Int64, Int64, Int64]:
         """(key, events, first start, last end) of each lane, by its number."""
 
+def coarsest_levels(weight: Int64) -> Int32:
+    """The largest n for which 2^n is at most each weight; -1 for what is not positive."""
+
 def fold_cells(
     lane: Int32,
     bucket: Int64,

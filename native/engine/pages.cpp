@@ -4,9 +4,11 @@
 #include "pages.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <nanobind/stl/optional.h>
 
@@ -166,6 +168,14 @@ class PackedBits {
     return slow(from, shift, mask_);
   }
 
+  int width() const { return width_; }
+  const std::uint8_t* at(std::size_t i) const { return data_ + i / 8 * static_cast<std::size_t>(width_); }
+
+  // Whether the next kAtOnce numbers from a multiple of that on can be had by kUnpacks.
+  bool few_at(std::size_t i) const {
+    return width_ <= 32 && i / 8 * static_cast<std::size_t>(width_) + 4 * static_cast<std::size_t>(width_) + 8 <= behind_;
+  }
+
   // Of numbers of one bit: those from a multiple of 64 on, as far as there are `times`.
   std::uint64_t ones(std::size_t i, std::size_t times) const {
     const std::uint64_t some = i / 8 + 8 <= behind_ ? word(i / 8) : slow(i / 8, 0, ~std::uint64_t{0});
@@ -192,6 +202,42 @@ class PackedBits {
   int width_;
   std::uint64_t mask_;
 };
+
+constexpr std::size_t kAtOnce = 32;  // numbers, which begin and end with a byte whatever their width is
+constexpr int kFewBits = 32;
+
+template <int width, std::size_t... places>
+void unpack_some(const std::uint8_t* from, std::uint32_t* out, std::index_sequence<places...>) {
+  const auto one = [from](std::size_t bit) {
+    std::uint64_t word;
+    std::memcpy(&word, from + (bit >> 3), sizeof word);
+    return static_cast<std::uint32_t>(word >> (bit & 7) & ((std::uint64_t{1} << width) - 1));
+  };
+  ((out[places] = one(places * width)), ...);
+}
+
+using Unpack = void (*)(const std::uint8_t*, std::uint32_t*);
+
+template <std::size_t... widths>
+constexpr std::array<Unpack, sizeof...(widths)> unpacks(std::index_sequence<widths...>) {
+  return {[](const std::uint8_t* from, std::uint32_t* out) {
+    unpack_some<static_cast<int>(widths)>(from, out, std::make_index_sequence<kAtOnce>{});
+  }...};
+}
+
+constexpr auto kUnpacks = unpacks(std::make_index_sequence<kFewBits + 1>{});
+
+// Calls visit(i, number) for `times` numbers of `width` bits; `behind` as of PackedBits.
+template <typename Visit>
+void each_packed(const PackedBits& bits, std::size_t times, Visit visit) {
+  std::size_t i = 0;
+  std::array<std::uint32_t, kAtOnce> some;
+  for (; i + kAtOnce <= times && bits.few_at(i); i += kAtOnce) {
+    kUnpacks[static_cast<std::size_t>(bits.width())](bits.at(i), some.data());
+    for (std::size_t k = 0; k < kAtOnce; ++k) visit(i + k, std::uint64_t{some[k]});
+  }
+  for (; i < times; ++i) visit(i, bits[i]);
+}
 
 // Runs of RLE and bits, of `count` numbers in all: same(value, times) or each(bits, times) for each run.
 template <typename Same, typename Each>
@@ -240,10 +286,10 @@ void unpack_deltas(Bytes& bytes, U* out, std::size_t count) {
       const Bytes run = bytes.take(std::min(size, bytes.left()));
       require((rows * static_cast<std::size_t>(width) + 7) / 8 <= run.left(), "a page ends too soon");
       const PackedBits bits(run.at(), run.left() + bytes.left(), width);
-      for (std::size_t i = 0; i < rows; ++i) {
-        value += least + static_cast<Unsigned>(bits[i]);
+      each_packed(bits, rows, [&](std::size_t i, std::uint64_t more) {
+        value += least + static_cast<Unsigned>(more);
         out[at + i] = static_cast<U>(static_cast<T>(value));
-      }
+      });
       at += rows;
     }
   }
@@ -261,11 +307,10 @@ void unpack_codes(Bytes& bytes, const std::optional<In<std::int64_t>>& words, U*
   };
   const auto each = [&](const PackedBits& bits, std::size_t times) {
     std::uint64_t highest = 0;
-    for (std::size_t i = 0; i < times; ++i) {
-      const std::uint64_t code = bits[i];
+    each_packed(bits, times, [&](std::size_t i, std::uint64_t code) {
       highest = std::max(highest, code);
       out[i] = static_cast<U>(known[std::min<std::uint64_t>(code, size - 1)]);
-    }
+    });
     require(highest < size, "a page has a code beyond its dictionary");
     out += times;
   };
@@ -332,7 +377,8 @@ std::size_t unpack(Bytes bytes, bool nullable, std::int64_t encoding, const std:
           const std::size_t some = std::min<std::size_t>(times - i, 64);
           for (std::size_t k = 0; k < some; ++k, marks >>= 1) {
             const U value = *std::min<const U*>(from, last);  // behind the last value there is none to look at
-            to[k] = marks & 1 ? value : absent;
+            const U given = static_cast<U>(U{0} - static_cast<U>(marks & 1));  // all bits, or none: no branch
+            to[k] = static_cast<U>((value & given) | (absent & static_cast<U>(~given)));
             from += marks & 1;
           }
           to += some;

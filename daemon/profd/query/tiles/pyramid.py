@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from profd import _engine
 from profd.events.table import Array
 from profd.limits import TILE_SHARE, TILES_LEAST, TILES_MOST
 from profd.query.tiles.lanes import COLUMNS, Lanes, Scan
@@ -60,9 +61,10 @@ def built(reader: TraceReader) -> Pyramid:
         done += len(table)
         while base < top and len(boxes) + len(cells) > (room := _room(done)):
             level = _next(boxes.whole(), base, top, room)
-            tall, short = _apart(boxes.whole(), level)
-            cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, short, begin, level))
-            boxes, base = _Heap(Boxes.joined, tall), level
+            every = boxes.whole()
+            tall, short = _apart(every, level)
+            cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, every, short, begin, level))
+            boxes, base = _Heap(Boxes.joined, every.take(tall)), level
     return _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
 
 
@@ -77,29 +79,24 @@ def _room(events: int) -> int:
 
 def _next(boxes: Boxes, base: int, top: int, room: int) -> int:
     """The next level, or at once the one at which the boxes alone take half of the room."""
-    seen = np.cumsum(np.bincount(levels_of(boxes.weight), minlength=LEVELS)[::-1])[::-1]  # at each level and above
+    levels = _engine.coarsest_levels(boxes.weight)
+    seen = np.cumsum(np.bincount(levels, minlength=LEVELS)[::-1])[::-1]  # at each level and above
     return min(max(int(np.count_nonzero(seen > room // 2)), base + 1), top)
 
 
-def levels_of(weight: Array) -> Array:
-    """The coarsest level at which each can be seen."""
-    powers = np.int64(1) << np.arange(LEVELS, dtype=np.int64)
-    levels: Array = np.searchsorted(powers, weight, side="right") - 1
-    return levels.astype(np.int32)
-
-
-def _apart(boxes: Boxes, level: int) -> tuple[Boxes, Boxes]:
-    """Those that can be seen at this level, and the others."""
+def _apart(boxes: Boxes, level: int) -> tuple[Array, Array]:
+    """The places of those that can be seen at this level, and of the others."""
     tall = boxes.weight >= 1 << level
-    return boxes.take(np.flatnonzero(tall)), boxes.take(np.flatnonzero(~tall))
+    return np.flatnonzero(tall), np.flatnonzero(~tall)
 
 
 def _levels(begin: int, end: int, base: int, lanes: Lanes, boxes: Boxes, cells: Cells) -> Pyramid:
     levels = {base: cells}
     rest = boxes
     for level in range(base + 1, top_of(begin, end) + 1):
-        rest, short = _apart(rest, level)
-        levels[level] = coarser(levels[level - 1], 1, short, begin, level)
+        tall, short = _apart(rest, level)
+        levels[level] = coarser(levels[level - 1], 1, rest, short, begin, level)
+        rest = rest.take(tall)
     return Pyramid(begin, base, lanes, boxes, levels)
 
 
