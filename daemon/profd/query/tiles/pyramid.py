@@ -55,6 +55,7 @@ def built(reader: TraceReader) -> Pyramid:
     boxes, cells = _Heap(Boxes.joined), _Heap(Cells.joined)
     done, top = 0, top_of(begin, end)
     for table in read_ahead(reader.iterate(COLUMNS, args=False)):  # decoded while another is placed
+        base = base if done else _first(Scan(begin, end).weights(table), top)
         seen, hidden = scan.add(table, base)
         boxes.add(seen)
         cells.add(hidden)
@@ -77,11 +78,27 @@ def _room(events: int) -> int:
     return min(max(events // TILE_SHARE, TILES_LEAST), TILES_MOST)
 
 
+def _first(weight: Array, top: int) -> int:
+    """The level that the first events come to: they need not be boxes of the finest one before."""
+    room = _room(len(weight))
+    seen = _seen(weight)
+    return min(_half(seen, room), top) if int(seen[0]) > room else min(_FINEST, top)
+
+
 def _next(boxes: Boxes, base: int, top: int, room: int) -> int:
     """The next level, or at once the one at which the boxes alone take half of the room."""
-    levels = _engine.coarsest_levels(boxes.weight)
-    seen = np.cumsum(np.bincount(levels, minlength=LEVELS)[::-1])[::-1]  # at each level and above
-    return min(max(int(np.count_nonzero(seen > room // 2)), base + 1), top)
+    return min(max(_half(_seen(boxes.weight), room), base + 1), top)
+
+
+def _seen(weight: Array) -> Array:
+    """How many can be seen at each level."""
+    levels = _engine.coarsest_levels(weight)
+    counts: Array = np.bincount(levels[levels >= 0], minlength=LEVELS)
+    return np.cumsum(counts[::-1])[::-1]
+
+
+def _half(seen: Array, room: int) -> int:
+    return int(np.count_nonzero(seen > room // 2))
 
 
 def _apart(boxes: Boxes, level: int) -> tuple[Array, Array]:
