@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
+from profd.workers.child import ALLOCATOR
+
 from bench import data
 from bench.measure import SCRATCH, Row, child
 
@@ -22,7 +24,7 @@ def rows(events: int) -> Iterator[Row]:
     child("bench.ours.engine:store", {"path": str(data.trace(events, steps=100)), "out": stored})
     given = {"directory": stored, "scratch": str(place), "windows": WINDOWS}
     try:
-        found = child("bench.ours.tiling:measure", given)["result"]
+        found = child("bench.ours.tiling:measure", given, environment=ALLOCATOR)["result"]  # as a worker runs
     finally:
         shutil.rmtree(place, ignore_errors=True)
     count = found["events"]

@@ -107,6 +107,23 @@ def typical_of_steps(group: Int64, groups: int, step: Int64, steps: int, values:
     skipped, sums saturate.
     """
 
+def page_headers(data: bytes) -> list[tuple[int, int, int, int, int, int, int, int]]:
+    """Of the pages of a Parquet column: kind, place and bytes of the body, these unpacked, values, encoding, encoding
+    of its levels, checksum (-1: it has none). ValueError for what our writer does not write.
+    """
+
+def unpack_numbers(
+    body: UInt8, *, nullable: bool, encoding: int, width: int, words: Int64 | None, out: Array, absent: int
+) -> int:
+    """Decode a page of numbers of `width` bytes, or of codes for `words`, into `out`: uint8, uint16, int32 or int64.
+
+    `absent` stands in rows without a value, and numbers that do not fit are cut. How many rows have a value. ValueError
+    for a page that is not as our writer writes it; `out` holds anything then.
+    """
+
+def unpack_words(body: UInt8, count: int) -> tuple[Int32, UInt8]:
+    """A page of so many words: where each begins and where the last one ends, and their bytes."""
+
 def subtree_sums(own: Int64, parent: Int64) -> Int64:
     """Sum of `own` over each row and all below it, saturating; a negative parent is none.
 
@@ -264,6 +281,9 @@ class LaneScan:
 
     def lanes(self) -> tuple[Int64, Int64, Int64, Int64]:
         """(key, events, first start, last end) of each lane, by its number."""
+
+def coarsest_levels(weight: Int64) -> Int32:
+    """The largest n for which 2^n is at most each weight; -1 for what is not positive."""
 
 def fold_cells(
     lane: Int32,

@@ -3,6 +3,7 @@
 #include "lanes.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "arrays.h"
@@ -70,6 +71,7 @@ class LaneScan {
     {
       nb::gil_scoped_release release;
       ++stretch_;
+      if (level <= 0) found.make_room(columns.rows());
       for (std::size_t i = 0; i < columns.rows(); ++i) place(columns, i, level, found);
     }
     return nb::make_tuple(to_array(found.place), to_array(found.lane), to_array(found.lasts), to_array(found.weight),
@@ -112,6 +114,11 @@ class LaneScan {
     std::vector<std::int32_t> cell_lane;
     std::vector<std::int64_t> count, busy;
     std::vector<std::int32_t> kinds;
+
+    // Where nearly all events can be seen.
+    void make_room(std::size_t rows) {
+      place.reserve(rows), lane.reserve(rows), lasts.reserve(rows), weight.reserve(rows);
+    }
   };
 
   // Lanes take turns: what was looked up lately is found without the table.
@@ -238,7 +245,7 @@ class Folding {
       found_.push_back({boxes_.lane.data()[box], 1 << (boxes_.kind.data()[box] & 31), 1, boxes_.lasts.data()[box]});
     }
     const auto by_lane = [](const Entry& one, const Entry& other) { return one.lane < other.lane; };
-    if (!std::is_sorted(found_.begin(), found_.end(), by_lane)) std::sort(found_.begin(), found_.end(), by_lane);
+    if (found_.size() > 1 && !std::is_sorted(found_.begin(), found_.end(), by_lane)) std::sort(found_.begin(), found_.end(), by_lane);
     const std::size_t first = lane_.size();
     for (const Entry& one : found_) add(bucket, one, first);
   }
@@ -266,6 +273,16 @@ class Folding {
   std::vector<std::int32_t> kinds_;
 };
 
+// The coarsest level at which each weight can be seen; -1: at none.
+Out<std::int32_t> coarsest_levels(In<std::int64_t> weight) {
+  require_aligned(weight, "weight");
+  Buffer<std::int32_t> levels(weight.shape(0));
+  for (std::size_t i = 0; i < weight.shape(0); ++i) {
+    levels[i] = static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(weight.data()[i], 0)))) - 1;
+  }
+  return levels.array();
+}
+
 nb::tuple fold_cells(In<std::int32_t> lane, In<std::int64_t> bucket, In<std::int64_t> count, In<std::int64_t> busy,
                      In<std::int32_t> kinds, int levels, In<std::int32_t> box_lane, In<std::int64_t> box_start,
                      In<std::int64_t> box_lasts, In<std::uint8_t> box_kind, std::int64_t begin, int level) {
@@ -284,6 +301,7 @@ void bind_lanes(nb::module_& m) {
            nb::arg("thread").noconvert(), nb::arg("depth").noconvert(), nb::arg("kind").noconvert(),
            nb::arg("device_type").noconvert(), nb::arg("is_async").noconvert(), nb::arg("level"))
       .def("lanes", &LaneScan::lanes);
+  m.def("coarsest_levels", &coarsest_levels, nb::arg("weight").noconvert());
   m.def("fold_cells", &fold_cells, nb::arg("lane").noconvert(), nb::arg("bucket").noconvert(),
         nb::arg("count").noconvert(), nb::arg("busy").noconvert(), nb::arg("kinds").noconvert(), nb::arg("levels"),
         nb::arg("box_lane").noconvert(), nb::arg("box_start").noconvert(), nb::arg("box_lasts").noconvert(),

@@ -10,6 +10,7 @@
 #include "lanes.h"
 #include "links.h"
 #include "lookup.h"
+#include "pages.h"
 #include "paths.h"
 #include "presence.h"
 #include "roles.h"
@@ -30,6 +31,7 @@ NB_MODULE(_engine, m) {
   profd::bind_lanes(m);
   profd::bind_links(m);
   profd::bind_lookup(m);
+  profd::bind_pages(m);
   profd::bind_paths(m);
   profd::bind_presence(m);
   profd::bind_roles(m);

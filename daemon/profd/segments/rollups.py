@@ -35,8 +35,6 @@ _CODEC: Final = pa.Codec("zstd", 1)
 _KEY: Final = b"profd-rollup"
 _CODED: Final = pa.dictionary(pa.int32(), pa.string())
 _PARQUET: Final[dict[str, Any]] = {
-    "compression": "zstd",
-    "compression_level": 1,
     "write_page_checksum": True,
     "store_schema": False,
     "write_statistics": False,
@@ -194,10 +192,18 @@ class Rollups:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
-    """Numbers as their differences: less bytes than by a dictionary of them, and half the time, both ways."""
+    """Numbers as their differences: less bytes than by a dictionary of them, and half the time, both ways.
+
+    Snappy finds nearly as much in these as zstd does, which takes a third of the time of writing.
+    """
     numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
     texts = [field.name for field in schema if field.name not in numbers]
-    return {"use_dictionary": texts, "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED")}
+    return {
+        "use_dictionary": texts,
+        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        "compression": {**dict.fromkeys(numbers, "snappy"), **dict.fromkeys(texts, "zstd")},
+        "compression_level": dict.fromkeys(texts, 1),
+    }
 
 
 def _coded(schema: pa.Schema) -> pa.Schema:

@@ -20,7 +20,9 @@ from profd.segments.columns import CODED_ARGS, LIST_ARG, decode_arg, decode_colu
 from profd.segments.contract import ARGS, CORE_ARGS, DURATION, FIELDS, TEXTS
 from profd.segments.json_args import ArgsDecoder, decode_ints
 from profd.segments.meta import REMEDY, SegmentInfo, TraceMeta, named
+from profd.segments.pages import STRANGE, Pages, pages_of
 from profd.segments.row_group import RowGroup
+from profd.segments.text import words_of
 
 Array = npt.NDArray[Any]
 Room = Callable[[str, int], Array]  # (column, rows) -> where they are decoded to
@@ -30,6 +32,10 @@ Keep = Callable[[EventTable], Array]  # the rows of a table (from 0, ascending) 
 
 # What pyarrow raises for files that are not as they were written; pages carry checksums, footers do not.
 _DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError)
+
+
+_PHYSICAL: Final = {pa.int32(): "INT32", pa.int64(): "INT64", pa.string(): "BYTE_ARRAY"}
+_NOTHING: Final = pa.table({})
 
 
 @contextlib.contextmanager
@@ -62,7 +68,10 @@ class Codes:
 class Stretch:
     """Rows as they were read, not yet decoded: any thread may make one."""
 
-    table: pa.Table
+    rows: int
+    table: pa.Table  # of columns that Arrow reads
+    pages: dict[str, list[Pages]]  # of all others, for each row group
+    by_arrow: Callable[[str], pa.ChunkedArray]  # a column whose pages turn out to be strange
     keys: dict[str, tuple[str, str] | None]  # column -> what argument it is, None: a column of the schema
     first_row: int
     args: Args
@@ -75,8 +84,16 @@ class Stretch:
         """
         columns: dict[str, Array] = {}
         sparse: dict[tuple[str, str], ArgColumn] = {}
+        unended = False
         for name, key in self.keys.items():
+            if name in self.pages:
+                known = FIELDS[name].column or name
+                columns[known] = room(known, self.rows)
+                complete = self._unpack(name, columns[known], codes)
+                unended |= name == DURATION and not complete
+                continue
             column = self.table.column(name)
+            unended |= name == DURATION and column.null_count > 0
             if key is not None and key[1] == LIST_ARG and not self.of_before:
                 sparse[key] = decode_ints(column)
             elif key is not None:
@@ -89,13 +106,33 @@ class Stretch:
         if "start" not in columns:
             raise LookupError("it has no column start")
         if DURATION in self.keys:
-            _end(columns["start"], columns["end"], unended=bool(self.table.column(DURATION).null_count))
+            _end(columns["start"], columns["end"], unended=unended)
         table = EventTable(columns, codes.columns, sparse, self.first_row)
         if ARGS in self.keys:
             wanted = None if isinstance(self.args, bool) else self.args
             decoder = ArgsDecoder(wanted, codes.args)
             sparse.update(decoder.decode(self.table.column(ARGS), None if keep is None else keep(table)))
         return table
+
+    def _unpack(self, name: str, out: Array, codes: Codes) -> bool:
+        """Decode a column from its pages. Whether all rows have a value."""
+        spec = COLUMNS[FIELDS[name].column or name]
+        at = valid = 0
+        try:
+            for group in self.pages[name]:
+                part = out[at : at + group.rows]
+                if spec.dictionary is None:
+                    valid += group.numbers(part, int(spec.absent or 0))
+                else:
+                    dictionary = codes.columns.setdefault(spec.dictionary, Dictionary())
+                    place = dictionary.codes(words_of(group.words(), plain=False))
+                    valid += group.codes(part, np.array(place, dtype=np.int64))
+                at += group.rows
+        except STRANGE:
+            column = self.by_arrow(name)
+            decode_column(spec, column, codes.columns, out)
+            return not column.null_count
+        return valid == len(out)
 
 
 def _end(start: Array, durations: Array, *, unended: bool) -> None:
@@ -118,7 +155,9 @@ class SegmentFile:
         self._info = info
         self._of_before = meta.format == 1
         self._file = open_parquet(path, () if self._of_before else TEXTS)
+        self._bytes = pa.OSFile(str(path))
         self._schema = self._file.schema_arrow
+        self._numbers = {name: number for number, name in enumerate(self._schema.names)}
         self._metadata = self._file.metadata
         self._arg_keys = _arg_keys(self._schema) if self._of_before else _KEYS_OF_COLUMNS
         self._held = set(self._schema.names) if self._of_before else {*meta.columns, "start"}
@@ -161,15 +200,46 @@ class SegmentFile:
     def load(self, groups: list[int], columns: Collection[str] | None, args: Args) -> Stretch:
         """The rows of neighbouring groups. `columns` None: all; `start` comes along always."""
         wanted = self._wanted(columns, args)
-        table = self._file.read_row_groups(groups, columns=wanted)
+        pages = {name: found for name in wanted if (found := self._pages(name, groups))}
+        others = [name for name in wanted if name not in pages]
         keys = {name: self._arg_keys.get(name) for name in wanted}  # Parquet reads "arg.a.b" along with "arg.a"
-        return Stretch(table, keys, self._first_row(groups[0]), args, self._of_before)
+        return Stretch(
+            sum(self._metadata.row_group(group).num_rows for group in groups),
+            self._file.read_row_groups(groups, columns=others) if others else _NOTHING,
+            pages,
+            lambda name: self._file.read_row_groups(groups, columns=[name]).column(name),
+            keys,
+            self._first_row(groups[0]),
+            args,
+            self._of_before,
+        )
 
     def row_groups(self, names: Collection[str]) -> Iterator[RowGroup]:
         """Each row group, with those of these columns (of format 2, as the contract names them) that have values."""
         wanted = [name for name in names if name in self._held]
         for group in range(self._metadata.num_row_groups):
-            yield RowGroup(self._file.read_row_group(group, columns=wanted, use_threads=False))
+            pages = {name: found[0] for name in wanted if (found := self._pages(name, [group]))}
+            others = [name for name in wanted if name not in pages]
+
+            def by_arrow(names: list[str], group: int = group) -> pa.Table:
+                return self._file.read_row_group(group, columns=names, use_threads=False)
+
+            rows = self._metadata.row_group(group).num_rows
+            yield RowGroup(rows, by_arrow(others) if others else _NOTHING, pages, by_arrow)
+
+    def _pages(self, name: str, groups: list[int]) -> list[Pages]:
+        """Of a column that is as our writer writes it; empty: of another."""
+        if self._of_before or FIELDS[name].column is None:
+            return []
+        number = self._numbers[name]
+        column = self._metadata.schema.column(number)
+        try:
+            if column.physical_type != _PHYSICAL.get(FIELDS[name].type) or column.max_repetition_level:
+                return []
+            chunks = [self._metadata.row_group(group).column(number) for group in groups]
+            return [pages_of(self._bytes, chunk, column.max_definition_level) for chunk in chunks]
+        except STRANGE:
+            return []
 
     def _runs(self, needed: Callable[[int, int, int], bool]) -> list[list[int]]:
         chosen = []

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from profd import _engine
 from profd.events import Dictionary
 from profd.events.table import Array
 from profd.query.tiles.lanes import Lanes, cut
-from profd.query.tiles.pyramid import Pyramid, levels_of, top_of
+from profd.query.tiles.pyramid import Pyramid, top_of
 from profd.query.tiles.seen import LEVELS, buckets_of
 from profd.query.tiles.shapes import Boxes, Cells
 from profd.segments.columns import decode_codes
@@ -58,7 +59,7 @@ def _table(schema: pa.Schema, columns: list[Any]) -> pa.Table:
 
 
 def _write_boxes(out: pq.ParquetWriter, boxes: Boxes, reader: TraceReader) -> None:
-    levels = levels_of(boxes.weight)
+    levels = _engine.coarsest_levels(np.ascontiguousarray(boxes.weight, dtype=np.int64))
     order = np.lexsort((boxes.start, -levels))
     names = [cut(name) for name in reader.dictionaries["name"].values] if "name" in reader.dictionaries else []
     bounds = _Bounds()

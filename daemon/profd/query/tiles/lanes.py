@@ -20,6 +20,7 @@ from profd.query.tiles.shapes import Boxes, Cells
 
 _PLACED: Final = ("start", "end", "thread", "depth", "kind", "device_type", "is_async")
 COLUMNS: Final = (*_PLACED, "name")
+_ALL_BOXES: Final = -1  # a level at which every event is one
 STRIPS: Final = ("ranges", "calls", "work", "marks")
 
 
@@ -56,18 +57,24 @@ class Scan:
 
     def add(self, table: EventTable, level: int) -> tuple[Boxes, Cells]:
         """The events that are boxes at this level, and cells of all others; Exhausted for too many lanes."""
+        place, lane, lasts, weight, bucket, cell_lane, count, busy, kinds = self._place(table, level)
+        start, kind, name = (table.column(column)[place] for column in ("start", "kind", "name"))
+        boxes = Boxes(lane, start, lasts, weight, kind, name, numbers_of(table)[place])
+        return boxes, Cells(cell_lane, bucket, count, busy, kinds)
+
+    def weights(self, table: EventTable) -> Array:
+        """Of all events. Exhausted as above."""
+        weight: Array = self._place(table, _ALL_BOXES)[3]
+        return weight
+
+    def _place(self, table: EventTable, level: int) -> tuple[Array, ...]:
         start, end, thread, depth, kind, device, is_async = (
             np.ascontiguousarray(table.column(name)) for name in _PLACED
         )
         try:
-            place, lane, lasts, weight, bucket, cell_lane, count, busy, kinds = self._lanes.add(
-                start, end, thread, depth, kind, device, is_async, level
-            )
+            return self._lanes.add(start, end, thread, depth, kind, device, is_async, level)
         except ValueError as error:
             raise Exhausted(f"the timeline of this trace cannot be drawn: {error}") from error
-        name, row = table.column("name")[place], numbers_of(table)[place]
-        boxes = Boxes(lane, start[place], lasts, weight, kind[place], name, row)
-        return boxes, Cells(cell_lane, bucket, count, busy, kinds)
 
     @property
     def lanes(self) -> Lanes:

@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from profd import _engine
 from profd.events.table import Array
 from profd.limits import TILE_SHARE, TILES_LEAST, TILES_MOST
 from profd.query.tiles.lanes import COLUMNS, Lanes, Scan
@@ -54,15 +55,17 @@ def built(reader: TraceReader) -> Pyramid:
     boxes, cells = _Heap(Boxes.joined), _Heap(Cells.joined)
     done, top = 0, top_of(begin, end)
     for table in read_ahead(reader.iterate(COLUMNS, args=False)):  # decoded while another is placed
+        base = base if done else _first(Scan(begin, end).weights(table), top)
         seen, hidden = scan.add(table, base)
         boxes.add(seen)
         cells.add(hidden)
         done += len(table)
         while base < top and len(boxes) + len(cells) > (room := _room(done)):
             level = _next(boxes.whole(), base, top, room)
-            tall, short = _apart(boxes.whole(), level)
-            cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, short, begin, level))
-            boxes, base = _Heap(Boxes.joined, tall), level
+            every = boxes.whole()
+            tall, short = _apart(every, level)
+            cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, every, short, begin, level))
+            boxes, base = _Heap(Boxes.joined, every.take(tall)), level
     return _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
 
 
@@ -75,31 +78,42 @@ def _room(events: int) -> int:
     return min(max(events // TILE_SHARE, TILES_LEAST), TILES_MOST)
 
 
+def _first(weight: Array, top: int) -> int:
+    """The level that the first events come to: they need not be boxes of the finest one before."""
+    room = _room(len(weight))
+    seen = _seen(weight)
+    return min(_half(seen, room), top) if int(seen[0]) > room else min(_FINEST, top)
+
+
 def _next(boxes: Boxes, base: int, top: int, room: int) -> int:
     """The next level, or at once the one at which the boxes alone take half of the room."""
-    seen = np.cumsum(np.bincount(levels_of(boxes.weight), minlength=LEVELS)[::-1])[::-1]  # at each level and above
-    return min(max(int(np.count_nonzero(seen > room // 2)), base + 1), top)
+    return min(max(_half(_seen(boxes.weight), room), base + 1), top)
 
 
-def levels_of(weight: Array) -> Array:
-    """The coarsest level at which each can be seen."""
-    powers = np.int64(1) << np.arange(LEVELS, dtype=np.int64)
-    levels: Array = np.searchsorted(powers, weight, side="right") - 1
-    return levels.astype(np.int32)
+def _seen(weight: Array) -> Array:
+    """How many can be seen at each level."""
+    levels = _engine.coarsest_levels(weight)
+    counts: Array = np.bincount(levels[levels >= 0], minlength=LEVELS)
+    return np.cumsum(counts[::-1])[::-1]
 
 
-def _apart(boxes: Boxes, level: int) -> tuple[Boxes, Boxes]:
-    """Those that can be seen at this level, and the others."""
+def _half(seen: Array, room: int) -> int:
+    return int(np.count_nonzero(seen > room // 2))
+
+
+def _apart(boxes: Boxes, level: int) -> tuple[Array, Array]:
+    """The places of those that can be seen at this level, and of the others."""
     tall = boxes.weight >= 1 << level
-    return boxes.take(np.flatnonzero(tall)), boxes.take(np.flatnonzero(~tall))
+    return np.flatnonzero(tall), np.flatnonzero(~tall)
 
 
 def _levels(begin: int, end: int, base: int, lanes: Lanes, boxes: Boxes, cells: Cells) -> Pyramid:
     levels = {base: cells}
     rest = boxes
     for level in range(base + 1, top_of(begin, end) + 1):
-        rest, short = _apart(rest, level)
-        levels[level] = coarser(levels[level - 1], 1, short, begin, level)
+        tall, short = _apart(rest, level)
+        levels[level] = coarser(levels[level - 1], 1, rest, short, begin, level)
+        rest = rest.take(tall)
     return Pyramid(begin, base, lanes, boxes, levels)
 
 

@@ -62,11 +62,11 @@ class Cells(_Columns):
 
 def merged(cells: Cells) -> Cells:
     """One for each pixel and lane, in order of both; they come in order of their pixels."""
-    return coarser(cells, 0, Boxes.joined([]), 0, 0)
+    return coarser(cells, 0, Boxes.joined([]), np.empty(0, dtype=np.int64), 0, 0)
 
 
-def coarser(cells: Cells, levels: int, newly: Boxes, begin: int, level: int) -> Cells:
-    """Cells of 2^level ns: of finer ones by so many levels, and of the boxes that are too short from now on.
+def coarser(cells: Cells, levels: int, boxes: Boxes, short: Array, begin: int, level: int) -> Cells:
+    """Cells of 2^level ns: of finer ones by so many levels, and of the boxes (their places) that are too short now.
 
     Cells come in order of their pixels, and boxes in order of their start.
     """
@@ -77,10 +77,10 @@ def coarser(cells: Cells, levels: int, newly: Boxes, begin: int, level: int) -> 
         _of(cells.busy, np.int64),
         _of(cells.kinds, np.int32),
         levels,
-        _of(newly.lane, np.int32),
-        _of(newly.start, np.int64),
-        _of(newly.lasts, np.int64),
-        _of(newly.kind, np.uint8),
+        _of(boxes.lane[short], np.int32),
+        _of(boxes.start[short], np.int64),
+        _of(boxes.lasts[short], np.int64),
+        _of(boxes.kind[short], np.uint8),
         begin,
         level,
     )

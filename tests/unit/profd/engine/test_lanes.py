@@ -46,6 +46,12 @@ def test_an_end_before_the_start_and_times_of_all_64_bits() -> None:
     assert weight.tolist() == [2**63 - 1, 0, 2**63 - 1]
 
 
+def test_the_coarsest_level_of_a_weight() -> None:
+    weights = [0, -1, -(2**63), *(2**power + more for power in range(63) for more in (-1, 0, 1)), 2**63 - 1]
+    want = [weight.bit_length() - 1 if weight > 0 else -1 for weight in weights]
+    assert _engine.coarsest_levels(np.array(weights, dtype=np.int64)).tolist() == want
+
+
 def folded(cells: Sequence[tuple[int, ...]], levels: int, boxes: Sequence[tuple[int, ...]], level: int) -> Any:
     """Of (lane, pixel, events, their durations, kinds) and (lane, start, duration, kind), as tuples of the first."""
     given = np.array(cells, dtype=np.int64).reshape(-1, 5).T

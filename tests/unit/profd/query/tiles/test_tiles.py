@@ -184,6 +184,29 @@ def test_tiles_are_what_a_drawing_of_every_event_is(
     assert len(levels) > 10
 
 
+@pytest.mark.parametrize("rows", [101, 10_000])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_level_that_the_first_events_come_to_changes_nothing(
+    seed: int, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pyramids(monkeypatch)
+    trace = stored(some_events(seed), tmp_path, rows=rows)
+    found = pyramid.built(trace)
+    assert pyramid._first(lanes.Scan(0, 0).weights(trace.read(lanes.COLUMNS)), 62) > 0
+    monkeypatch.setattr(pyramid, "_first", lambda weight, top: 0)
+    want = pyramid.built(trace)
+    assert found.base == want.base
+    assert columns_of(found.boxes) == columns_of(want.boxes)
+    assert {level: columns_of(cells) for level, cells in found.cells.items()} == {
+        level: columns_of(cells) for level, cells in want.cells.items()
+    }
+
+
+def columns_of(shapes: Any) -> dict[str, list[int]]:
+    """As lists."""
+    return {name: getattr(shapes, name).tolist() for name in shapes.__dataclass_fields__}
+
+
 def test_a_job_that_asks_for_a_place_builds_nothing_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
