@@ -20,6 +20,7 @@ def own_address() -> str:
     return f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
 
 
-def tunnel(address: str, port: int) -> str:
+def tunnel(address: str, ports: list[int]) -> str:
     """The command that a person gives on another machine, to reach a server of this one at COMMON there."""
-    return f"ssh -L {port}:{address}:{port} {socket.gethostname()}"
+    ways = " ".join(f"-L {port}:{address}:{port}" for port in ports)
+    return f"ssh {ways} {socket.gethostname()}"

@@ -94,9 +94,15 @@ class Library:
 
     def answer(self, asked: Question, asker: socket.socket) -> bytes:
         """The whole answer. It is given up where who asked goes away. Raises ClientError."""
+        with self.asked(asker) as traces:
+            return _whole(traces.ask(asked.name, asked.trace, **asked.arguments))
+
+    @contextmanager
+    def asked(self, asker: socket.socket) -> Iterator[Traces]:
+        """The traces, for a question that is given up where who asked goes away. Raises ClientError."""
         with self._turns, self._opened() as (traces, stop), stopped_with(asker, stop) as gone:
             try:
-                return _whole(traces.ask(asked.name, asked.trace, **asked.arguments))
+                yield traces
             except ValueError as error:
                 if gone.is_set():  # gRPC's word for a call on a channel that was closed before it
                     raise Interrupted("the page that asked is gone.") from error

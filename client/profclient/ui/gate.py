@@ -32,6 +32,10 @@ class Names:
         """Of an `Origin` header; requests that read without a page behind them have none."""
         return origin is None or origin == f"http://{host}"
 
+    def origin(self, name: str, port: int) -> str:
+        """Of another port of the server, for a browser that calls it `name`, which may be anything."""
+        return f"http://{name if name in (COMMON, 'localhost') else self.address}:{port}"
+
 
 @dataclass(slots=True)
 class Keys:

@@ -6,44 +6,31 @@ import html
 import json
 import os
 import pwd
+import shutil
 import socket
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from profclient.errors import BusyError, ClientError, DeniedError, NotFoundError, TimeoutExpired, UsageError
 from profclient.ui.asking import checked
 from profclient.ui.gate import NO_ORIGIN
+from profclient.ui.handed import handed
 from profclient.ui.now import WATCH, WRITES
+from profclient.ui.replies import KINDS, Refused, Replies
 
 if TYPE_CHECKING:
     from profclient.ui.server import PageServer
 
-IDLE_SECONDS: Final = 60  # of a connection
 BODY_BYTES_MAX: Final = 256 << 10  # of a request; SQL may have 64 KiB
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_HEADERS: Final = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-_KINDS: Final = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
 _STATUS: Final[dict[type[ClientError], HTTPStatus]] = {
     UsageError: HTTPStatus.BAD_REQUEST,
     NotFoundError: HTTPStatus.NOT_FOUND,
@@ -52,6 +39,7 @@ _STATUS: Final[dict[type[ClientError], HTTPStatus]] = {
     TimeoutExpired: HTTPStatus.GATEWAY_TIMEOUT,
 }
 _JSON: Final = "application/json"
+_BYTES: Final = "application/octet-stream"
 _LINES: Final = "application/jsonl"
 _FORM: Final = "application/x-www-form-urlencoded"
 
@@ -63,36 +51,35 @@ _ENTERED: Final = """<!doctype html>
 """
 
 
-class Refused(Exception):
-    """The request is not answered; str() says why."""
-
-    def __init__(self, status: HTTPStatus, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 @cache
 def page_files() -> dict[str, bytes]:
     """The files of the page, by name; there are no others, whatever a path says."""
     return {one.name: one.read_bytes() for one in files("profclient.ui").joinpath("static").iterdir() if one.is_file()}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Replies):
     """One connection of a browser."""
-
-    protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
 
     @property
     def page_server(self) -> PageServer:
         """Its server."""
         return cast("PageServer", self.server)
 
-    def do_GET(self) -> None:
+    def policy(self) -> str:
+        """Ours, and Perfetto in a frame."""
+        perfetto = self._perfetto()
+        return f"{_POLICY}; frame-src {perfetto}" if perfetto else _POLICY
+
+    def _perfetto(self) -> str | None:
+        """Its origin, by the name that the browser has for this server."""
+        server = self.page_server
+        return None if server.perfetto is None else server.names.origin(self.host(), server.perfetto.port)
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
         """The page and its files."""
         self._do(self._get)
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the name is http.server's
         """The way in, and questions."""
         self._do(self._post)
 
@@ -126,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         name = "index.html" if path == "/" else path.removeprefix("/static/")
         if name not in page_files() or (path != "/" and not path.startswith("/static/")):
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.")
-        self._send(HTTPStatus.OK, _KINDS[name.rpartition(".")[2]], page_files()[name])
+        self.send(HTTPStatus.OK, KINDS[name.rpartition(".")[2]], page_files()[name])
 
     def _post(self, body: bytes) -> None:
         if self._is_entrance():
@@ -143,9 +130,11 @@ class Handler(BaseHTTPRequestHandler):
             self._send_json(self._host())
         elif self.path == "/api/traces":
             self._send_json(self.page_server.library.newest())
+        elif self.path == "/api/perfetto":
+            self._send_trace(asked)
         elif self.path == "/api/ask":
             found = self.page_server.library.answer(checked(asked), cast("socket.socket", self.connection))
-            self._send(HTTPStatus.OK, _JSON, found)
+            self.send(HTTPStatus.OK, _JSON, found)
         elif self.page_server.write and self.path in WRITES:
             self._send_json(WRITES[self.path](asked))
         else:
@@ -169,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send_json({"session": session, "page": page})
         else:
             entered = _ENTERED.format(session=html.escape(session), page=html.escape(page))
-            self._send(HTTPStatus.OK, _KINDS["html"], entered.encode())
+            self.send(HTTPStatus.OK, KINDS["html"], entered.encode())
 
     def _host(self) -> dict[str, Any]:
         uid = os.geteuid()
@@ -183,6 +172,8 @@ class Handler(BaseHTTPRequestHandler):
             "uid": uid,
             "store": self.page_server.library.name or None,
             "write": self.page_server.write,
+            "perfetto": self._perfetto(),
+            "ports": self.page_server.ports,
         }
 
     def _body(self) -> bytes:
@@ -200,21 +191,29 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "A request is JSON.")
         return _parsed(body)
 
+    def _send_trace(self, asked: Any) -> None:
+        """As Perfetto reads it. It is kept in a file first, so that an error has its status."""
+        with handed(self.page_server.library, asked, cast("socket.socket", self.connection)) as (told, file):
+            size = str(file.seek(0, os.SEEK_END))
+            self.send_head(HTTPStatus.OK, _BYTES, Content_Length=size, Profd_Trace=json.dumps(told))
+            file.seek(0)
+            shutil.copyfileobj(file, self.wfile)
+
     def _send_json(self, value: Any) -> None:
-        self._send(HTTPStatus.OK, _JSON, json.dumps(value).encode())
+        self.send(HTTPStatus.OK, _JSON, json.dumps(value).encode())
 
     def _send_problem(self, status: HTTPStatus, text: str, kind: str) -> None:
         """As `--json` prints errors; a person who came by an address reads a sentence."""
         if self.command == "GET" or (self._is_entrance() and self.headers.get_content_type() == _FORM):
-            self._send(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"))
+            self.send_text(status, text)
         else:
-            self._send(status, _JSON, json.dumps({"error": text, "kind": kind}).encode())
+            self.send(status, _JSON, json.dumps({"error": text, "kind": kind}).encode())
 
     def _stream(self, lines: Iterator[bytes]) -> None:
         """JSON lines as they come; an error before the first has its status, a later one is the last line."""
         with closing(lines):  # type: ignore[type-var]  # a generator: its place is free at once
             piece = next(lines, b"")
-            self._head(HTTPStatus.OK, _LINES, "Transfer-Encoding", "chunked")
+            self.send_head(HTTPStatus.OK, _LINES, Transfer_Encoding="chunked")
             self.close_connection = True
             try:
                 while piece:
@@ -226,31 +225,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send_piece(self, piece: bytes) -> None:
         self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-
-    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self._head(status, kind, "Content-Length", str(len(body)))
-        self.wfile.write(body)
-
-    def _head(self, status: HTTPStatus, kind: str, framing: str, value: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header(framing, value)
-        for name, text in _HEADERS.items():
-            self.send_header(name, text)
-        self.end_headers()
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Of what http.server refuses by itself: no word of the request comes back."""
-        self.close_connection = True
-        self.command = getattr(self, "command", None) or "GET"
-        self._send(HTTPStatus(code), "text/plain; charset=utf-8", f"{HTTPStatus(code).phrase}.\n".encode())
-
-    def version_string(self) -> str:
-        """Of the `Server` header."""
-        return "profctl"
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
-        """Nothing: what is asked is nobody else's."""
 
 
 def _parsed(body: bytes) -> Any:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import html
-import os
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
-from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, Final
+from typing import Final, cast
 
 from profclient.loopback import COMMON, own_address
 from profclient.ui.asking import Library
-from profclient.ui.gate import Keys, Names
+from profclient.ui.gate import Keys
+from profclient.ui.listener import Listener
 from profclient.ui.now import Watches
 from profclient.ui.peers import Peers
+from profclient.ui.perfetto import PerfettoServer, installed
 
 UNUSED_SECONDS: Final = 8 * 3600.0
-CONNECTIONS_MAX: Final = 32
-"""A browser opens six to one server."""
-QUEUED_MAX: Final = 1024
-"""Connections that wait to be taken. Where all places are strangers', a browser's own tries again after a second."""
-_TOLD_MAX: Final = 16  # uids of others that are named on the terminal
-
 _ENTRANCE: Final = """<!doctype html>
 <meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>profctl ui</title>
 <form method="post" action="{url}enter">
@@ -36,13 +29,8 @@ _ENTRANCE: Final = """<!doctype html>
 """
 
 
-class PageServer(ThreadingMixIn, TCPServer):
-    """Serves until `stop`, or until nobody has used it for so long."""
-
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = QUEUED_MAX
+class PageServer(Listener):
+    """Serves until `stop`, or until nobody has used it for so long; Perfetto, too, at a port of its own."""
 
     def __init__(
         self,
@@ -60,21 +48,24 @@ class PageServer(ThreadingMixIn, TCPServer):
         """
         from profclient.ui.handler import Handler
 
-        self._peers = Peers()
-        super().__init__((own_address(), port), Handler)
-        self.address, self.port = str(self.server_address[0]), int(self.server_address[1])
+        peers = Peers()
+        super().__init__(own_address(), port, Handler, peers, say)
+        files = installed()
+        self.perfetto = None if files is None else PerfettoServer(self.address, self.port, files, peers, say)
         self.library, self.page = library, page
         self.watches, self.write = Watches(library), write
-        self.names, self.keys = Names(self.address, self.port), Keys()
+        self.keys = Keys()
         self.url = f"http://{self.address}:{self.port}/"
         self.tunnel_url = f"http://{COMMON}:{self.port}/"  # at the near end of one
         self.on_page: Callable[[], None] = lambda: None  # a browser has come in
-        self._unused_seconds, self._say = unused_seconds, say
-        self._uid = os.geteuid()
-        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        self._told: set[int | None] = set()
+        self._unused_seconds = unused_seconds
         self._ends = threading.Event()
         self.use()
+
+    @property
+    def ports(self) -> list[int]:
+        """Those that a tunnel has to lead to."""
+        return [self.port] if self.perfetto is None else [self.port, self.perfetto.port]
 
     @property
     def entrance(self) -> str:
@@ -89,13 +80,17 @@ class PageServer(ThreadingMixIn, TCPServer):
         """Take connections; returns at the end."""
         with selectors.DefaultSelector() as waiting:  # one for all: a stranger's connection takes microseconds
             waiting.register(self, selectors.EVENT_READ)
+            if self.perfetto is not None:
+                waiting.register(self.perfetto, selectors.EVENT_READ)
             while not self._ends.is_set() and (left := self._unused_at - time.monotonic()) > 0:
-                if waiting.select(left):
-                    self._handle_request_noblock()  # type: ignore[attr-defined]  # as `serve_forever`; typeshed lacks it
+                for key, _ in waiting.select(left):
+                    cast("Listener", key.fileobj).take()
 
     def server_close(self) -> None:
         """Take no connections, and look up none."""
         super().server_close()
+        if self.perfetto is not None:
+            self.perfetto.server_close()
         self._peers.close()
 
     def stop(self) -> None:
@@ -103,42 +98,3 @@ class PageServer(ThreadingMixIn, TCPServer):
         self._ends.set()
         with socket.socket() as waking:  # the loop sleeps until something connects
             waking.connect(self.server_address)
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Before anything is read from it: it must be a connection of our own user."""
-        try:
-            uid = self._peers.uid_of(request)
-        except OSError as error:
-            self._tell(None, f"connections are refused: the kernel does not say whose they are ({error})")
-            return False
-        if uid != self._uid and uid is not None:
-            self._tell(
-                uid,
-                f"a connection of uid {uid} was refused: this page is for uid {self._uid} alone. Run profctl ui as the "
-                "user whose browser it is.",
-            )
-        return uid == self._uid
-
-    def _tell(self, uid: int | None, text: str) -> None:
-        if uid not in self._told and len(self._told) < _TOLD_MAX:
-            self._told.add(uid)
-            self._say(text)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, of which there are so many."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One connection, to its end."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no error."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)

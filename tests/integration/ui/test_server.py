@@ -23,7 +23,8 @@ from profclient.offline import OfflineTraces
 from profclient.ui import asking
 from profclient.ui.asking import Library
 from profclient.ui.handler import BODY_BYTES_MAX, page_files
-from profclient.ui.server import CONNECTIONS_MAX, PageServer
+from profclient.ui.listener import CONNECTIONS_MAX
+from profclient.ui.server import PageServer
 from profd.store.lock import StoreLock
 from profd.store.store import Store, StoreLimits
 from profd.trust.caller import Caller

@@ -6,6 +6,7 @@ import os
 import re
 import urllib.parse
 from contextlib import ExitStack
+from pathlib import Path
 
 import click
 
@@ -19,7 +20,7 @@ from profclient.ui.server import UNUSED_SECONDS, PageServer
 _NOW = "now"
 _CAPTURES = "cf"  # ids begin so; those of traces with a digit
 _PAGE = re.compile(
-    r"/(?:now|(?:trace|capture|ranks|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII
+    r"/(?:now|(?:trace|capture|ranks|perfetto|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII
 )
 
 
@@ -42,10 +43,15 @@ def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
       profctl ui 'http://127.93.7.40:40123/#/trace/06v1?step=12'
       profctl --store DIR ui           # without a daemon
     """
-    library = Library(click.get_current_context().find_root().obj)
-    if write and library.store is not None:
+    store = click.get_current_context().find_root().obj
+    if write and store is not None:
         raise UsageError("--write begins captures, and a store's folder has no processes: leave --store or it out.")
-    page = page_of(what)
+    serve(store, page_of(what), port, no_browser=no_browser, write=write)
+
+
+def serve(store: Path | None, page: str, port: int, *, no_browser: bool, write: bool = False) -> None:
+    """Serve the page to the browser of this user, from `page` on, until Ctrl-C or until nobody uses it any more."""
+    library = Library(store)
     try:
         server = PageServer(library, page, port, say=say, write=write)
     except OSError as error:
@@ -58,7 +64,7 @@ def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
         say("profctl serves it until Ctrl-C.")
         library.prepare()
         server.serve()
-    say(f"Nobody used the page for {UNUSED_SECONDS / 3600:.0f} hours: it has ended. Run profctl ui again.")
+    say(f"Nobody used the page for {UNUSED_SECONDS / 3600:.0f} hours: it has ended. Run the command again.")
 
 
 def _print_address(server: PageServer) -> None:
@@ -67,12 +73,12 @@ def _print_address(server: PageServer) -> None:
     click.echo(f"{server.tunnel_url if afar else server.url}#key={server.keys.for_terminal()}")
     if afar:
         say("You came by ssh: run this on the machine that you came from, then open the address there:")
-        say(f"  {tunnel(server.address, server.port)}")
+        say(f"  {tunnel(server.address, server.ports)}")
         say(f"It is good once, for 10 minutes. A browser on this machine finds {server.address} instead of {COMMON}.")
         return
     say("Open this address in a browser on this machine; it is good once, for 10 minutes.")
     say(f"From another machine: run this there first, then open it there, with {COMMON} instead of {server.address}:")
-    say(f"  {tunnel(server.address, server.port)}")
+    say(f"  {tunnel(server.address, server.ports)}")
 
 
 def page_of(what: str) -> str:

@@ -1,11 +1,12 @@
 // @ts-check
-// Which page an address names: `#/`, `#/now`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/compare/A/B?by=name`. The
+// Which page an address names: `#/`, `#/now`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/perfetto/ID`, `#/compare/A/B?by=name`. The
 // address is all of the state, so that it can be copied, and gone back to.
 
 import { enter, host } from "./ask.js";
 import { comparePage } from "./compare.js";
 import { fill, h, leave, problem } from "./dom.js";
 import { nowPage } from "./now.js";
+import { perfettoPage } from "./perfetto.js";
 import { ranksPage } from "./ranks.js";
 import { tracePage } from "./trace.js";
 import { tracesPage } from "./traces.js";
@@ -25,6 +26,7 @@ function found(path) {
   if (kind === "capture" && one) return () => tracesPage(one);
   if (kind === "ranks" && one) return () => ranksPage(one);
   if (kind === "trace" && one) return (given) => tracePage(one, given);
+  if (kind === "perfetto" && one) return (given) => perfettoPage(one, given);
   if (kind === "compare" && one && other) return (given) => comparePage(one, other, given);
   return null;
 }

@@ -56,12 +56,28 @@ export function ask(question, trace, given = {}, signal = undefined) {
 /** As of `profctl list --json`. @param {AbortSignal} [signal] @returns {Promise<any[]>} */
 export const traces = (signal) => post("/api/traces", {}, signal);
 
-/** @returns {Promise<{host: string, user: string, uid: number, store: string | null, write: boolean}>} */
+/** `perfetto`: its origin, where it is installed; `ports`: those that a tunnel leads to.
+ * @returns {Promise<{host: string, user: string, uid: number, store: string | null, write: boolean, perfetto: string | null, ports: number[]}>} */
 export const host = () => post("/api/host", {});
 
 /** To change something, where the server was begun with --write. @param {"estimate" | "start" | "stop"} what
  * @param {any} body @param {AbortSignal} [signal] @returns {Promise<any>} */
 export const order = (what, body, signal) => post(`/api/${what}`, body, signal);
+
+/** A trace as Perfetto reads it, and what it is: all of it, or the part that was asked for. @param {string} trace
+ * @param {Record<string, any>} given arguments of `export` @param {boolean} cut even if it could be had whole
+ * @param {AbortSignal} signal
+ * @returns {Promise<{told: {title: string, events: number, whole: boolean, whole_events_max: number}, buffer: ArrayBuffer}>} */
+export async function handed(trace, given, cut, signal) {
+  try {
+    const answer = await send("/api/perfetto", { trace, arguments: given, cut }, signal);
+    if (!answer.ok) throw refused(answer, await answer.text());
+    return { told: parsed(answer.headers.get("Profd-Trace") ?? "{}"), buffer: await answer.arrayBuffer() };
+  } catch (error) {
+    if (signal.aborted || error instanceof Problem) throw error;
+    throw gone();
+  }
+}
 
 /** Hear each line of what happens on the host, until it is aborted. A Problem where it ends otherwise.
  * @param {AbortSignal} signal @param {(line: any) => void} heard */

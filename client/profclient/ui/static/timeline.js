@@ -63,7 +63,8 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const search = h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names in the timeline", onkeydown: find });
   const tools = h("p", { class: "line" },
     h("button", { type: "button", onclick: () => see({ from: 0, to: span }) }, "All (0)"),
-    h("button", { type: "button", onclick: () => narrow(view) }, "Graph and table of this window"), search);
+    h("button", { type: "button", onclick: () => narrow(view) }, "Graph and table of this window"),
+    h("button", { type: "button", onclick: inPerfetto }, "Open in Perfetto"), search);
   new ResizeObserver(changed).observe(scroller);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", draw);
@@ -109,6 +110,11 @@ export function timeline(trace, told, steps, narrow, inTop) {
       busy();
     }
     draw();
+  }
+
+  function inPerfetto() {
+    const all = view.from <= 0 && view.to >= span;
+    location.hash = `/perfetto/${trace}${all ? "" : `?from=${view.from}&to=${view.to}`}`;
   }
 
   /** @param {Window} wanted */

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from io import BytesIO
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from profclient.cli import browser
-from profclient.serve import OneTrace
+from profclient.ui.asking import Library
+from profclient.ui.server import PageServer
 
 NOTES_ITS_ARGUMENTS = '#!/bin/sh\necho "$@" > "$0.told"\n'
 
@@ -77,16 +77,16 @@ def test_the_desktops_browser_is_looked_at(programs: Path, tmp_path: Path, file:
     assert browser.reads_our_files("xdg-open") is reads
 
 
-def served() -> OneTrace:
-    return OneTrace(BytesIO(b"x"), 1, "a trace")
+def served() -> PageServer:
+    return PageServer(Library())
 
 
 def test_one_in_a_sandbox_is_told_nothing(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = program(programs / "browser", f"{NOTES_ITS_ARGUMENTS}# snap run firefox\n")
     monkeypatch.setenv("BROWSER", name)
     monkeypatch.setattr("profclient.cli.browser.webbrowser._tryorder", None)
-    with closing(served()) as trace, ExitStack() as ending:
-        assert not browser.browse(trace, ending)
+    with served() as page, ExitStack() as ending:
+        assert not browser.browse(page, ending)
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
     assert not Path(f"{name}.told").exists()
 
@@ -97,17 +97,17 @@ def test_another_is_told_of_a_file_and_not_of_the_address(
     name = program(programs / "browser", NOTES_ITS_ARGUMENTS)
     monkeypatch.setenv("BROWSER", name)
     monkeypatch.setattr("profclient.cli.browser.webbrowser._tryorder", None)
-    with closing(served()) as trace, ExitStack() as ending:
-        assert browser.browse(trace, ending)
+    with served() as page, ExitStack() as ending:
+        assert browser.browse(page, ending)
         told = Path(f"{name}.told").read_text().strip()
         assert told.startswith("file:///")
         assert told.endswith("/open.html")
-        assert trace.url in Path(told.removeprefix("file://")).read_text()
+        assert page.url in Path(told.removeprefix("file://")).read_text()
     assert not list(tmp_path.glob("profctl-open-*"))
 
 
 def test_without_a_display_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    with closing(served()) as trace, ExitStack() as ending:
-        assert not browser.browse(trace, ending)
+    with served() as page, ExitStack() as ending:
+        assert not browser.browse(page, ending)
