@@ -149,7 +149,7 @@ class PmSampling:
         return f"counters of GPU {gpus} are sampled, which holds its clocks for everybody: --no-gpu-metrics spares it"
 
     def begin(self, process: Process, options: Options) -> Sidecar | None:
-        """Sample the GPUs that this process holds. Of one that uses CUDA it is said why they are not; None for others."""
+        """Sample the GPUs of this process. Of one that uses CUDA it is said why they are not; of others None."""
         if options.no_gpu_metrics or not process.gpus:
             why = _NOT_WANTED if options.no_gpu_metrics else _NO_GPU_SEEN
             return _NotSampled(why) if process.cuda or process.gpus else None

@@ -121,7 +121,7 @@ def test_rehearsal_of_what_stays_behind(built: Path, tmp_path: Path) -> None:
     result = rehearsed("residue", tmp_path)
     assert [check for check in result.checks if check.passed is not True] == []
     assert list(result.data) == list(residue.PARTS)
-    for part in ("ours", "all", "kernels", "runtime", "finalize"):
+    for part in ("ours", "all", "kernels", "calls", "finalize"):
         [told] = result.data[part]["rounds"]
         assert not told["about"].startswith("0 bytes")
 
