@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import cupti, device, machine
+from bench.gpu import cupti, device, dying, machine
 from bench.gpu.cupti import Part
 from bench.gpu.results import Check, Result
 from bench.measure import ROOT
@@ -88,7 +88,7 @@ def judge(name: str, found: dict[str, Any]) -> Check:
     stages = [stage["stage"] for stage in found["stages"]]
     lived = found["ended"] == "exit 0" and stages[-1:] == ["done"]
     right = all(stage.get("right", True) for stage in found["stages"])
-    text = f"{found['ended']}, after {stages[-1:]}; {found['stages'][-2:]}; {found['said'][-200:]}"
+    text = f"{found['ended']}, after {stages[-1:]}; {found['stages'][-2:]}; {found['said'][:900]}"
     promised = not CASES[name].whole
     return Check(f"{name}: lives", True if lived and right else (False if promised else None), text)
 
@@ -128,7 +128,7 @@ def _outcome(process: subprocess.Popen[str], said: Path, until: float) -> dict[s
         out, _ = process.communicate()
         ended = "hung"
     stages = [json.loads(line) for line in out.splitlines() if line.startswith('{"stage"')]
-    return {"ended": ended, "stages": stages, "said": said.read_text(errors="replace")[-2500:]}
+    return {"ended": ended, "stages": stages, "said": said.read_text(errors="replace")[:6000]}
 
 
 def _debugged(name: str, deadline: float) -> str:
@@ -137,7 +137,14 @@ def _debugged(name: str, deadline: float) -> str:
     left = min(deadline - time.monotonic(), CASE_SECONDS * 2)
     if debugger is None or left < CASE_SECONDS / 2:
         return "no debugger" if debugger is None else "no time was left"
-    asked = ("set pagination off", "handle SIGUSR1 SIGPIPE nostop noprint pass", "run", "bt 40", "info registers rip")
+    asked = (
+        "set pagination off",
+        "handle SIGUSR1 SIGPIPE nostop noprint pass",
+        "catch syscall exit_group",
+        "run",
+        "bt 40",
+        "info registers rip",
+    )
     asked = (*asked, "x/4i $rip", "info sharedlibrary cupti", "thread apply all bt 12", "kill")
     orders = [part for one in asked for part in ("-ex", one)]
     with tempfile.TemporaryFile("w+") as out:
@@ -158,7 +165,7 @@ def _debugged(name: str, deadline: float) -> str:
 
 def main() -> None:
     """The case of the first argument."""
-    faulthandler.enable()
+    dying.say_where()
     faulthandler.dump_traceback_later(CASE_SECONDS - 2, exit=False)
     case = CASES[sys.argv[1]]
     make = _torch_graph if case.torch else _graph()
