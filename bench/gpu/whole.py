@@ -36,6 +36,18 @@ REPLAYS = device.of(50, rehearsed=3)
 GRAPH = 51  # CUPTI_ACTIVITY_KIND_GRAPH_TRACE
 _CALLS = (cupti.RUNTIME, cupti.DRIVER)
 _DEBUGGERS = ("gdb", "cuda-gdb")
+_DEBUGGER_ORDERS = (
+    "set pagination off",
+    "handle SIGUSR1 SIGPIPE nostop noprint pass",
+    "catch syscall exit_group",
+    "run",
+    "bt 40",
+    "info registers rip",
+    "x/4i $rip",
+    "info sharedlibrary cupti",
+    "thread apply all bt 12",
+    "kill",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +149,7 @@ def _debugged(name: str, deadline: float) -> str:
     left = min(deadline - time.monotonic(), CASE_SECONDS * 2)
     if debugger is None or left < CASE_SECONDS / 2:
         return "no debugger" if debugger is None else "no time was left"
-    asked = (
-        "set pagination off",
-        "handle SIGUSR1 SIGPIPE nostop noprint pass",
-        "catch syscall exit_group",
-        "run",
-        "bt 40",
-        "info registers rip",
-    )
-    asked = (*asked, "x/4i $rip", "info sharedlibrary cupti", "thread apply all bt 12", "kill")
-    orders = [part for one in asked for part in ("-ex", one)]
+    orders = [part for one in _DEBUGGER_ORDERS for part in ("-ex", one)]
     with tempfile.TemporaryFile("w+") as out:
         command = [debugger, "-batch", "-nx", *orders, "--args", *_command(name)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, start_new_session=True)
