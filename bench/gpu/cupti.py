@@ -68,15 +68,16 @@ class Session:
         for kind in self.part.kinds:
             self._call("cuptiActivityEnable", c_uint(kind))
 
-    def pushed(self, step: Callable[[], None]) -> Callable[[], None]:
+    def pushed(self, step: Callable[[], float]) -> Callable[[], float]:
         """The step with an external id around it, where the part has these."""
         if EXTERNAL not in self.part.kinds:
             return step
 
-        def enclosed() -> None:
+        def enclosed() -> float:
             self._call("cuptiActivityPushExternalCorrelationId", c_uint(_CUSTOM2), c_uint64(1))
-            step()
+            took = step()
             self._call("cuptiActivityPopExternalCorrelationId", c_uint(_CUSTOM2), byref(c_uint64()))
+            return took
 
         return enclosed
 

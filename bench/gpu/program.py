@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_uint, c_uint64, c_void_p
 from dataclasses import asdict, dataclass
@@ -93,10 +94,7 @@ class Program:
         self._room = UNIT * max(COPIES_TO, COPIES_BACK, COPIES_WITHIN, FILLS)
         self._one, self._other = driver.memory(self._room), driver.memory(self._room)
         self._graph_stream, self._graph_array = driver.stream(), self._zeros()
-        with driver.captured(self._graph_stream) as self._graph:
-            for _ in range(GRAPH_NODES):
-                self._launch(self._node, self._graph_stream, self._graph_array)
-        driver.synchronize()
+        self._graph = self._captured(self._graph_stream, self._graph_array)
 
     def work(self) -> Truth:
         """Do it. Raises DriverError."""
@@ -109,9 +107,30 @@ class Program:
         self.driver.synchronize()
         return truth()
 
+    def graph(self, launches: int) -> Callable[[], bool]:
+        """Make another graph. Returns a function that launches it so often and says whether it computed all of that."""
+        stream, array = self.driver.stream(), self._zeros()
+        graph = self._captured(stream, array)
+
+        def launch() -> bool:
+            before = self._first(array)
+            for _ in range(launches):
+                self.driver.call("cuGraphLaunch", graph, stream)
+            self.driver.synchronize()
+            return self._first(array) - before == launches * GRAPH_NODES
+
+        return launch
+
     def computed(self) -> tuple[float, float]:
         """An element of an array of `work`'s launches, and of its graph's: how often 1 was added."""
         return self._first(self._arrays[0][0]), self._first(self._graph_array)
+
+    def _captured(self, stream: c_void_p, array: c_uint64) -> c_void_p:
+        with self.driver.captured(stream) as graph:
+            for _ in range(GRAPH_NODES):
+                self._launch(self._node, stream, array)
+        self.driver.synchronize()
+        return graph
 
     def _launches(self, number: int) -> None:
         self.driver.use()

@@ -68,6 +68,9 @@ _SENTENCES: Final = {
     PmState.FAILED: "CUPTI failed",
 }
 
+_NOT_WANTED: Final = "--no-gpu-metrics leaves them out, too"
+_NO_GPU_SEEN: Final = "profd sees no GPU that the process holds (/dev/nvidia*)"
+
 
 @dataclass(slots=True)
 class Counters:
@@ -146,9 +149,10 @@ class PmSampling:
         return f"counters of GPU {gpus} are sampled, which holds its clocks for everybody: --no-gpu-metrics spares it"
 
     def begin(self, process: Process, options: Options) -> Sidecar | None:
-        """Sample the GPUs that this process holds; None where it has none, or metrics are not wanted."""
+        """Sample the GPUs of this process. Of one that uses CUDA it is said why they are not; of others None."""
         if options.no_gpu_metrics or not process.gpus:
-            return None
+            why = _NOT_WANTED if options.no_gpu_metrics else _NO_GPU_SEEN
+            return _NotSampled(why) if process.cuda or process.gpus else None
         return PmRecording([self._sampler(gpu, process) for gpu in process.gpus], self._interval_ns)
 
     def _sampler(self, gpu: int, process: Process) -> _Sampler:
@@ -167,6 +171,21 @@ class PmSampling:
         sampler = _Sampler(gpu, lease, self._leases)
         sampler.start(json.dumps(order))
         return sampler
+
+
+class _NotSampled:
+    """No counters beside a recording, which says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def finish(self, recording: Recording, directory: Path) -> None:
+        """Add the sentence to what was recorded."""
+        if recording.files:
+            recording.warnings.append(f"no hardware counters (gpu.pm_sampling_us): {self._why}")
+
+    def drop(self) -> None:
+        """Nothing runs."""
 
 
 class PmRecording:

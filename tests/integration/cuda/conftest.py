@@ -45,21 +45,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def program(daemon: RunningDaemon, built: Path) -> Program:
-    """`with program(VARIABLE=value) as job`: a program without Python that runs, and that the daemon knows."""
+    """`with program(VARIABLE=value) as job`: a program without Python which a daemon knows."""
 
     @contextlib.contextmanager
-    def running(**variables: str) -> Iterator[subprocess.Popen[str]]:
+    def running(to: RunningDaemon = daemon, **variables: str) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
             [*PROFCTL, "run", "--cuda", "--", str(built / "program"), str(built / "libcuda.so.1")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**daemon.environ, "PROFD_CUPTI_LIBRARY": str(built / "cupti.so"), **variables},
+            env={**to.environ, "PROFD_CUPTI_LIBRARY": str(built / "cupti.so"), **variables},
         )
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            until(lambda: "cuda" in sources(daemon, process.pid), "the collector is attached")
+            until(lambda: "cuda" in sources(to, process.pid), "the collector is attached")
             yield process
         finally:
             process.kill()

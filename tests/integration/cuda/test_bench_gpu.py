@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu import coexist, detach, end_to_end, planted, residue, truth
+from bench.gpu import coexist, detach, end_to_end, planted, residue, truth, whole
 from bench.gpu.__main__ import SCRIPTS
 from bench.gpu.machine import no_gpu
 from bench.gpu.results import Check, Result, read
@@ -121,7 +121,7 @@ def test_rehearsal_of_what_stays_behind(built: Path, tmp_path: Path) -> None:
     result = rehearsed("residue", tmp_path)
     assert [check for check in result.checks if check.passed is not True] == []
     assert list(result.data) == list(residue.PARTS)
-    for part in ("ours", "all", "kernels", "runtime", "finalize"):
+    for part in ("ours", "all", "kernels", "calls", "finalize"):
         [told] = result.data[part]["rounds"]
         assert not told["about"].startswith("0 bytes")
 
@@ -140,6 +140,20 @@ def test_a_death_of_what_was_promised_to_live() -> None:
     assert detach.judge("graph_before", died).passed is None
     wrong = {"ended": "exit 0", "stages": [{"stage": "replayed after", "right": False}, {"stage": "done"}], "said": ""}
     assert detach.judge("no_graphs", wrong).passed is False
+
+
+@long
+def test_rehearsal_of_graphs_as_one(built: Path, tmp_path: Path) -> None:
+    result = rehearsed("whole", tmp_path)
+    assert [check for check in result.checks if check.passed is not True] == []
+    assert set(result.data) == set(whole.CASES)
+
+
+def test_a_death_of_a_job_whose_graphs_are_recorded_as_one() -> None:
+    """It is a result; one of a job whose nodes are recorded is a failure."""
+    died = {"ended": "signal 11", "stages": [{"stage": "records"}], "said": ""}
+    assert whole.judge("ours_whole", died).passed is None
+    assert whole.judge("ours_nodes", died).passed is False
 
 
 @long

@@ -17,7 +17,7 @@ from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.cuda.conftest import PROFCTL, Program
 from tests.support.attached import WAIT_SECONDS, Captures, sources, sql
-from tests.support.daemon import RunningDaemon
+from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,17 @@ def test_kernels_find_their_launches(daemon: RunningDaemon, program: Program) ->
         # Where there is no driver that is said, and no metric of it is zero.
         sampled = sql(daemon, target.trace, "select count(*) > 0 from events where cat = 'gpu_metric'") == [[True]]
         assert sampled != any(text.startswith("no GPU metrics: ") for text in target.warnings)
+
+
+def test_graphs_as_one_are_not_recorded_and_that_is_said(program: Program) -> None:
+    """A job died of it on a GPU: whoever has set it is told, before and after."""
+    with running_daemon(environ={"PROFD_GPU_CUDA_GRAPHS": "whole"}) as theirs, program(theirs) as job:
+        command = [*PROFCTL, "start", "--pid", str(job.pid), "--duration", "1s", "--dry-run"]
+        plan = subprocess.run(command, env=theirs.environ, capture_output=True, text=True)
+        assert "gpu.cuda_graphs" in plan.stdout
+        [target] = Captures(theirs).record(job.pid).targets
+        assert target.state == pb.STATE_STORED, target.message
+        assert [said for said in target.not_honoured if "gpu.cuda_graphs" in said]
 
 
 def test_a_foreign_subscriber_is_named(daemon: RunningDaemon, program: Program) -> None:

@@ -53,6 +53,10 @@ _CUDA_EVENTS: Final = (
     "gpu_fallback: where CUPTI records nothing, CUDA gets two events for each operator, and the end waits for the "
     "device; what that costs was never measured on a GPU"
 )
+_WHOLE: Final = (
+    'cuda: gpu.cuda_graphs = "whole" is not followed and each node is recorded, because a job that replayed a CUDA '
+    "graph died of it (docs/gpu.md); set it to nodes"
+)
 
 DECLARATION: Final = Declaration(
     name="sdk",
@@ -89,15 +93,19 @@ DECLARATION: Final = Declaration(
 class Collecting:
     """How CUPTI's records are collected, as the daemon's settings have it."""
 
-    whole_graphs: bool = False  # a CUDA graph as one, not its nodes
+    whole_graphs: bool = False  # a CUDA graph as one: wished, and refused
     cupti_python: bool = False  # through that package, which can deadlock
     detach: bool = False  # CUPTI leaves the process at the end
 
     def word(self) -> str:
         """In the agent protocol's words."""
-        words = {"whole": self.whole_graphs, "cupti-python": self.cupti_python, "cupti-detach": self.detach}
+        words = {"cupti-python": self.cupti_python, "cupti-detach": self.detach}  # never "whole": see _WHOLE
         asked = [word for word, on in words.items() if on]
         return f"cuda:{'+'.join(asked)}" if asked else "cuda"
+
+    def refused(self) -> tuple[str, ...]:
+        """Sentences about settings that are not followed, because a job could die of them."""
+        return (_WHOLE,) if self.whole_graphs else ()
 
 
 _ORDINARY: Final = Collecting()

@@ -322,6 +322,7 @@ class SdkRecorder:
                 *arm.status.not_honoured,
                 *self._left_out(),
                 *self._not_begun(arm.status),
+                *(self._parts.collecting.refused() if self._records_cuda() else ()),
             ],
             warnings=list(how_timed(arm.status)),
             waterfall=list(self._phases),

@@ -199,6 +199,7 @@ class SdkSource(Source):
         if process.cuda and "cuda" in agent.hello.can:
             after = CUPTI_DETACHES if self._parts.collecting.detach else CUPTI_STAYS
             found = replace(found, risks=(*found.risks, after))
+            found = replace(found, risks=(*found.risks, *self._parts.collecting.refused()))
         return self._with_samples(found, process, options, hello)
 
     async def steps(self, process: Process) -> ProgramSteps | None:

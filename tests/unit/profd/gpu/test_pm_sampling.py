@@ -223,10 +223,29 @@ def test_any_line(line: bytes) -> None:
     assert counters.samples == []
 
 
+@pytest.mark.parametrize(
+    ("process", "options", "word"),
+    [
+        (PROCESS, Options(no_gpu_metrics=True), "--no-gpu-metrics"),
+        (replace(PROCESS, gpus=(), cuda=True), Options(), "/dev/nvidia"),
+    ],
+)
+async def test_counters_that_are_not_sampled_are_said_to_be_missing(
+    leases: LeaseKeeper, tmp_path: Path, process: Process, options: Options, word: str
+) -> None:
+    beside = PmSampling(leases, INTERVAL_NS, FAKE).begin(process, options)
+    assert beside is not None
+    found = recording(tmp_path)
+    beside.finish(found, tmp_path)
+    [said] = found.warnings
+    assert word in said
+    assert said.startswith("no hardware counters (gpu.pm_sampling_us)")
+
+
 async def test_not_asked_for(leases: LeaseKeeper) -> None:
     sampling = PmSampling(leases, INTERVAL_NS, FAKE)
-    assert sampling.begin(PROCESS, Options(no_gpu_metrics=True)) is None
     assert sampling.begin(replace(PROCESS, gpus=()), Options()) is None
+    assert sampling.begin(replace(PROCESS, gpus=()), Options(no_gpu_metrics=True)) is None
     assert both(lambda *_: None, lambda *_: None)(PROCESS, Options()) is None
 
 

@@ -152,12 +152,20 @@ def test_operators_that_are_missing_are_told_first_with_what_brings_them() -> No
     assert planning.replaced(said_by_the_agent, "it is being built: ask again") == first
 
 
-def test_the_collector_is_told_what_to_make_of_cuda_graphs() -> None:
+def test_no_collector_is_told_to_record_cuda_graphs_as_one() -> None:
+    """A job died of it on a GPU: the setting is named in every plan and trace, and not followed."""
     whole = planning.Collecting(whole_graphs=True)
-    assert planning.words(Options(), {"cuda"}, collecting=whole) == ("cuda:whole",)
-    assert "cuda:whole" in planning.words(Options(), {"ranges", "cuda"}, cuda=True, collecting=whole)
-    both = planning.Collecting(whole_graphs=True, cupti_python=True)
-    assert planning.words(Options(), {"cuda"}, collecting=both) == ("cuda:whole+cupti-python",)
+    assert planning.words(Options(), {"cuda"}, collecting=whole) == ("cuda",)
+    assert "cuda" in planning.words(Options(), {"ranges", "cuda"}, cuda=True, collecting=whole)
+    [said] = whole.refused()
+    assert "gpu.cuda_graphs" in said
+    assert "died" in said
+    assert planning.Collecting().refused() == ()
+
+
+def test_the_collector_is_told_of_the_settings() -> None:
+    both = planning.Collecting(cupti_python=True, detach=True)
+    assert planning.words(Options(), {"cuda"}, collecting=both) == ("cuda:cupti-python+cupti-detach",)
     gone = planning.Collecting(detach=True)
     assert planning.words(Options(), {"cuda"}, collecting=gone) == ("cuda:cupti-detach",)
     theirs = planning.Collecting(cupti_python=True)
