@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import urllib.parse
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,14 +57,18 @@ def serve(store: Path | None, page: str, port: int, *, no_browser: bool, write: 
         server = PageServer(library, page, port, say=say, write=write)
     except OSError as error:
         raise UsageError(f"port {port} cannot be used: {error.strerror}; leave --port out.") from error
+    serving = threading.Thread(target=server.serve, name="ui-serve")
     with server, ExitStack() as ending:
+        serving.start()  # first: a browser of $BROWSER is waited for until it ends
+        ending.callback(serving.join)
+        ending.callback(server.stop)
         if no_browser or not browser.browse(server, ending):
             _print_address(server)
         else:
             say("The page is open in your browser.")
         say("profctl serves it until Ctrl-C.")
         library.prepare()
-        server.serve()
+        serving.join()
     say(f"Nobody used the page for {UNUSED_SECONDS / 3600:.0f} hours: it has ended. Run the command again.")
 
 
