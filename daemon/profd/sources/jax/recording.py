@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from google.protobuf.message import DecodeError
 from profproto.profiler import profiler_pb2 as pb
 
 from profd.errors import Exhausted
@@ -20,6 +18,7 @@ from profd.fairness.few import Places
 from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
 from profd.model.capture import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
+from profd.sources.jax.answer import write
 from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
 from profd.sources.jax.service import Failure, Service, ServiceFailed
@@ -339,17 +338,3 @@ class JaxRecorder:
             )
         if len(self._windows) >= JAX_WINDOWS_MAX and self._cut.open_ended:
             recording.warnings.append(f"ended by itself after {JAX_WINDOWS_MAX} windows, the most of one capture")
-
-
-def write(answer: bytes, path: Path) -> int:
-    """Keep the XSpace of an answer; its size, 0 (and no file) if it holds no events."""
-    try:
-        response = pb.ProfileResponse.FromString(answer)
-    except DecodeError as error:
-        raise ServiceFailed(Failure.OTHER, "its answer is not a ProfileResponse") from error
-    if response.empty_trace or not response.xspace:
-        return 0
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(response.xspace)
-    return len(response.xspace)
