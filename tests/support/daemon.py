@@ -28,6 +28,7 @@ import pytest
 from tests.support import readable
 
 READY_SECONDS = 120.0  # CI runs under load
+ONE_WORKER: Final = {"PROFD_WORKERS": "1"}  # for tests that ask one thing at a time: each takes 0.3 s of CPU to start
 STOP_SECONDS = 60.0
 
 Stub = TypeVar("Stub")

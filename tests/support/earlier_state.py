@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import people
-from tests.support.daemon import RunningDaemon, start_daemon
+from tests.support.daemon import ONE_WORKER, RunningDaemon, start_daemon
 from tests.support.waiting import until
 
 STATES = Path(__file__).parents[1] / "corpus" / "states"
@@ -281,13 +281,13 @@ def recover(name: str, *, user: bool = True, prepare: Callable[[Path], None] = l
         known = _settled_before(folder / "state")
         kept = _audit_lines(folder)
         prepare(folder)
-        daemon = start_daemon(folder, user=user)
+        daemon = start_daemon(folder, user=user, environ=ONE_WORKER)
         try:
             settled(daemon)
             found = {"first": look(daemon, known), "retries": retry_all(daemon)}
             found["then"] = look(daemon, known, closely=True)
             assert daemon.stop() == 0, daemon.log
-            daemon = start_daemon(folder, user=user)
+            daemon = start_daemon(folder, user=user, environ=ONE_WORKER)
             again = look(daemon, known) | {"answers": found["then"]["answers"]}
             assert again == found["then"], missing(found["then"], again)
             gone = [line for line in kept if line not in _audit_lines(folder)]
@@ -345,12 +345,16 @@ def _theirs(daemon: RunningDaemon) -> dict[str, Any]:
     """What the users of tests/corpus/make.py see of it."""
     found: dict[str, Any] = {}
     for uid in (4242, 65534, 4243):
-        done = people.profctl(uid, daemon.directory, "list", "--json")
-        traces = json.loads(done.stdout)
-        done = people.profctl(uid, daemon.directory, "captures", "--json")
-        captures = json.loads(done.stdout)
+        traces, captures = (_as(uid, daemon, verb) for verb in ("list", "captures"))
         found[str(uid)] = {
             "traces": len(traces),
             "captures": sorted(capture["capture"] for capture in captures),
         }
     return found
+
+
+def _as(uid: int, daemon: RunningDaemon, verb: str) -> Any:
+    """What `profctl VERB --json` prints for that user."""
+    done = people.profctl(uid, daemon.directory, verb, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,11 +1,15 @@
-"""A daemon, a training loop and a plain Python program, shared by the tests of a module."""
+"""A daemon, a training loop and a plain Python program, shared by the tests of a module.
+
+Verbs of stored traces are asked of a store alone, too (`profctl --store`, `on_both`), where each command starts a
+worker of its own. The rest would say again what the daemon's answers do: `make test-long`.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +17,13 @@ from typing import Any
 import pytest
 
 from tests.support import python_jobs, torch_jobs
-from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.daemon import ONE_WORKER, RunningDaemon, running_daemon
+from tests.support.long import long
 from tests.support.waiting import until
 
 PROFCTL_SECONDS = 240.0
+EITHER = ("daemon", pytest.param("store", marks=long))
+on_both = pytest.mark.parametrize("profctl", ["daemon", "store"], indirect=True)
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
 
 
@@ -63,8 +70,18 @@ class Host:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
-    with running_daemon(environ={}) as daemon:
+    with running_daemon(environ=ONE_WORKER) as daemon:
         yield Host(daemon)
+
+
+@pytest.fixture(scope="module", params=EITHER)
+def profctl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
+    """profctl with a daemon behind it, and with a directory alone."""
+    host: Host = request.getfixturevalue("host")
+    if request.param == "daemon":
+        return host.profctl
+    store = tmp_path_factory.mktemp("folder") / "stores" / "new"  # which `import` makes
+    return lambda *arguments: host.profctl("--store", str(store), *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,10 @@
-"""`profctl steps|sql|diff`, with a daemon (its confined worker) and on a store alone.
-
-Each question is asked of a store alone once, where each command starts a worker of its own; the rest of it is long.
-"""
+"""`profctl steps|sql|diff`, with a daemon (its confined worker) and on a store alone."""
 
 import json
 
 import pytest
 
-from tests.support.long import long
+from tests.integration.cli.conftest import on_both
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
@@ -30,19 +27,6 @@ def training(multiply_us):
             event("gemm\x1b[31m", at + 100, 300, "kernel", 20, correlation=step, device=0, stream=7),
         ]
     return {"schemaVersion": 1, "baseTimeNanoseconds": BASE, "traceEvents": events}
-
-
-on_both = pytest.mark.parametrize("profctl", ["daemon", "store"], indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module", params=["daemon", pytest.param("store", marks=long)])
-def profctl(request, tmp_path_factory):
-    """profctl with a daemon behind it, and with a directory alone."""
-    host = request.getfixturevalue("host")
-    if request.param == "daemon":
-        return host.profctl
-    store = tmp_path_factory.mktemp("folder") / "stores" / "new"  # which `import` makes
-    return lambda *arguments: host.profctl("--store", str(store), *arguments)
 
 
 @pytest.fixture(scope="module")

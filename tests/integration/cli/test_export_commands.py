@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.integration.cli.conftest import PROFCTL
+from tests.integration.cli.conftest import EITHER, PROFCTL
 from tests.support.perfetto import needs_perfetto
 from tests.support.waiting import until
 
@@ -40,7 +40,10 @@ TRACE = {
 }
 
 
-@pytest.fixture(scope="module", params=["daemon", "store"])
+on_both = pytest.mark.parametrize("options", ["daemon", "store"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=EITHER)
 def options(request, tmp_path_factory):
     """What a command line begins with: nothing for the daemon, or a directory."""
     return [] if request.param == "daemon" else ["--store", str(tmp_path_factory.mktemp("store"))]
@@ -70,6 +73,7 @@ def names(data):
     return [entry["name"] for entry in json.loads(data)["traceEvents"] if entry["ph"] == "X"]
 
 
+@on_both
 def test_every_format(profctl, trace, tmp_path):
     assert pq.read_table(io.BytesIO(exported(profctl, trace, tmp_path / "x.parquet", "-f", "parquet"))).num_rows == 5
     assert b"inner" in gzip.decompress(exported(profctl, trace, tmp_path / "x.pb.gz", "-f", "pprof"))
@@ -111,6 +115,7 @@ def test_redaction(profctl, trace, tmp_path):
     assert profctl("export", trace, "-f", "folded", "--redact", "names", "-o", str(tmp_path / "x.txt")).code == 2
 
 
+@on_both
 def test_a_bundle_comes_back(profctl, trace, tmp_path):
     file = tmp_path / "x.profd"
     whole = exported(profctl, trace, file, "-f", "bundle")
@@ -185,6 +190,7 @@ def opened(host, options, trace, tmp_path):
 
 
 @needs_perfetto
+@on_both
 def test_open_hands_the_trace_to_the_browser_and_tells_nobody_else(opened, trace, tmp_path):
     until((tmp_path / "asked").exists, "there is a browser")
     [folder] = tmp_path.glob("profctl-open-*")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.cli.conftest import EITHER, on_both
 from tests.support.nvprof import training_step
 from tests.support.simulated_job import Plan, files
 
@@ -26,7 +27,7 @@ STREAM = [
 ]
 
 
-@pytest.fixture(params=["daemon", "store"])
+@pytest.fixture(params=EITHER)
 def profctl(request: pytest.FixtureRequest, host: Any, tmp_path: Path) -> Any:
     """profctl against the daemon, and against a store of its own."""
     (tmp_path / "state").mkdir()
@@ -34,6 +35,7 @@ def profctl(request: pytest.FixtureRequest, host: Any, tmp_path: Path) -> Any:
     return lambda *arguments: host.profctl(*before, *arguments)
 
 
+@on_both
 def test_a_database_of_nvprof(profctl: Any, tmp_path: Path) -> None:
     done = profctl("import", str(training_step(tmp_path / "train.nvvp")), "--json")
     assert done.code == 0, done.err
@@ -71,6 +73,7 @@ def test_a_dialect_that_there_is_not(host: Any, tmp_path: Path) -> None:
     assert host.profctl("import", str(path), "--dialect", "klingon").code == 2
 
 
+@on_both
 def test_files_of_all_ranks_are_one_capture_to_ask(profctl: Any, tmp_path: Path) -> None:
     """GIVEN files of two ranks, one late WHEN asked THEN it is named; the capture they became answers again."""
     ranks = [str(path) for path in files(tmp_path, Plan(ranks=2, late={1: 1_000_000}))]

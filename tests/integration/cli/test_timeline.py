@@ -4,18 +4,10 @@ import json
 
 import pytest
 
+from tests.integration.cli.conftest import on_both
 from tests.support.timeline_cases import case, xspace_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
-
-
-@pytest.fixture(scope="module", params=["daemon", "store"])
-def profctl(request, tmp_path_factory):
-    host = request.getfixturevalue("host")
-    if request.param == "daemon":
-        return host.profctl
-    store = tmp_path_factory.mktemp("store")
-    return lambda *arguments: host.profctl("--store", str(store), *arguments)
 
 
 def stored(profctl, file, content):
@@ -25,6 +17,7 @@ def stored(profctl, file, content):
     return done.json["trace"]
 
 
+@on_both
 def test_lines_of_a_trace(profctl, tmp_path):
     trace = stored(profctl, tmp_path / "x.xplane.pb", xspace_of(case("two_groups")["input"]))
     answer = profctl("timeline", trace, "--line", "ops", "--line", "steps", "--json")

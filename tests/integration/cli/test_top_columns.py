@@ -42,16 +42,6 @@ TRAINING = {
 }
 
 
-@pytest.fixture(scope="module", params=["daemon", "store"])
-def profctl(request, tmp_path_factory):
-    """profctl with a daemon behind it, and with a directory alone."""
-    host = request.getfixturevalue("host")
-    if request.param == "daemon":
-        return host.profctl
-    store = tmp_path_factory.mktemp("store")
-    return lambda *arguments: host.profctl("--store", str(store), *arguments)
-
-
 @pytest.fixture(scope="module")
 def trace(profctl, tmp_path_factory):
     """The id of the training trace."""

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from tests.integration.cli.conftest import on_both
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
 
 BASE = 1_700_000_000_000_000_000
@@ -38,16 +40,6 @@ def file(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["daemon", "store"])
-def profctl(request, tmp_path_factory):
-    """profctl with a daemon behind it, and with a directory alone."""
-    host = request.getfixturevalue("host")
-    if request.param == "daemon":
-        return host.profctl
-    store = tmp_path_factory.mktemp("store")
-    return lambda *arguments: host.profctl("--store", str(store), *arguments)
-
-
 @pytest.fixture(scope="module")
 def trace(profctl, file):
     done = profctl("import", str(file), "--json")
@@ -58,6 +50,7 @@ def trace(profctl, file):
     return done.json["trace"]
 
 
+@on_both
 def test_list_and_show(profctl, trace):
     assert trace in {entry["id"] for entry in profctl("list", "--json").json}
     assert trace in profctl("list").out
@@ -81,6 +74,7 @@ def test_a_list_that_is_cut_says_so(profctl, trace, file):
     assert (len(exact.out.splitlines()) - 1, exact.err) == (len(everything.json), "")
 
 
+@on_both
 def test_top(profctl, trace):
     rows = {row["name"]: row for row in profctl("top", trace, "--raw", "--json").json}
     assert rows["outer"]["cpu_time_total_ns"] == 50_000
@@ -93,6 +87,7 @@ def test_top(profctl, trace):
     assert profctl("top", trace, "--sort-by", "nonsense").code == 2
 
 
+@on_both
 def test_tree(profctl, trace):
     lines = [json.loads(line) for line in profctl("tree", trace, "--json").out.splitlines()]
     fields = (
@@ -121,6 +116,7 @@ def test_a_tree_that_is_cut_says_how_much_is_left_out(profctl, tmp_path):
     assert "cut at 2,000 calls" in profctl("tree", long, "--depth", "1").err
 
 
+@on_both
 def test_export_gives_back_what_came_in(profctl, trace, tmp_path):
     out = tmp_path / "out.json"
     assert profctl("export", trace, "-f", "chrome", "-o", str(out)).code == 0
@@ -138,6 +134,7 @@ def test_export_gives_back_what_came_in(profctl, trace, tmp_path):
     assert "outer;inner" in folded
 
 
+@on_both
 def test_pin_share_and_delete(profctl, file):
     trace = profctl("import", str(file), "--json").json["trace"]
     assert profctl("pin", trace).code == 0

@@ -3,18 +3,10 @@
 import pytest
 from profproto.xspace import xplane_pb2
 
+from tests.integration.cli.conftest import on_both
 from tests.support.xspace import canonical
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
-
-
-@pytest.fixture(scope="module", params=["daemon", "store"])
-def profctl(request, tmp_path_factory):
-    host = request.getfixturevalue("host")
-    if request.param == "daemon":
-        return host.profctl
-    store = tmp_path_factory.mktemp("store")
-    return lambda *arguments: host.profctl("--store", str(store), *arguments)
 
 
 def space():
@@ -36,6 +28,7 @@ def space():
     return made
 
 
+@on_both
 def test_in_shown_and_out(profctl, tmp_path):
     file = tmp_path / "x.xplane.pb"
     file.write_bytes(space().SerializeToString())
