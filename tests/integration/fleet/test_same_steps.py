@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -84,7 +85,7 @@ def twenty(job: TwoHosts) -> list[dict[str, Any]]:
     said = []
     for _ in range(20):
         answer = job.profctl(*job.start("--rank", "0-1", "--iterations", "5", "--json")).json
-        assert answer["steps"] is not None, answer
+        assert answer["steps"] is not None, json.dumps(answer)
         said.append(answer["steps"])
     print(sorted(Counter((common["by"], min(common["common"], 5), common["missed"]) for common in said).items()))
     return said
