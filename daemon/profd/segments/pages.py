@@ -24,7 +24,7 @@ _RLE: Final = 3
 _WIDTHS: Final = {"INT32": 4, "INT64": 8, "BYTE_ARRAY": 0}
 _CODECS: Final = {"SNAPPY": pa.Codec("snappy"), "ZSTD": pa.Codec("zstd")}
 # What decompressing and decoding raise of pages that are not as they were written.
-STRANGE: Final = (pa.ArrowException, OSError, ValueError, LookupError, TypeError)
+STRANGE: Final = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError)
 
 
 class Strange(ValueError):
@@ -54,6 +54,8 @@ class Pages:
         """Decode numbers into `out`, which has a place for each row. How many rows have one."""
         words = None
         if self.dictionary is not None:
+            if self.dictionary.values * self.width > len(self.dictionary.body):
+                raise Strange
             words = np.empty(self.dictionary.values, dtype=np.int64)
             _unpack(self.dictionary, words, self.width, None, nullable=False, absent=0)
         return self._into(out, self.width, words, absent)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd import _engine
 from profd.errors import BadTrace
-from profd.segments.pages import STRANGE, Pages, pages_of
+from profd.segments.pages import STRANGE, Page, Pages, Strange, pages_of
 from profd.segments.reader import TraceReader
 from profd.segments.segment import SegmentFile
 
@@ -142,6 +142,13 @@ def test_a_code_beyond_the_dictionary_is_an_error() -> None:
     for body in (bytes([2, 8 << 1, 3]), bytes([2, 3, 0xFF, 0xFF])):  # a run of threes; threes, one by one
         with pytest.raises(ValueError, match="beyond its dictionary"):
             _engine.unpack_numbers(np.frombuffer(body, np.uint8), words=np.arange(3), **given)
+
+
+def test_a_dictionary_that_claims_more_words_than_it_has_bytes_is_strange() -> None:
+    """GIVEN a count of 2**40 in a page header THEN no memory is taken for it."""
+    claimed = Page(1 << 40, 0, np.zeros(8, dtype=np.uint8))
+    with pytest.raises(Strange):
+        Pages(1, 8, False, claimed, []).numbers(np.empty(1, dtype=np.int64), ABSENT)
 
 
 EVENTS = [
