@@ -10,6 +10,7 @@ from typing import Any
 
 SCHEMA = 1
 FOLDER = Path(__file__).parent / "results"
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _MACHINE: dict[str, type | tuple[type, ...]] = {
     "driver": (str, type(None)),
     "gpus": list,
@@ -53,7 +54,8 @@ class Result:
         folder.mkdir(parents=True, exist_ok=True)
         gpu = "stand-in" if self.stand_in else (self.machine["gpus"] or ["no-gpu"])[0]
         path = folder / f"{self.script}-{_word(gpu)}-{self.machine['date']}.json"
-        path.write_text(json.dumps({"schema": SCHEMA, "passed": self.passed, **asdict(self)}, indent=1) + "\n")
+        text = json.dumps({"schema": SCHEMA, "passed": self.passed, **asdict(self)}, indent=1) + "\n"
+        path.write_text(text.replace(f"{_CHECKOUT}/", ""))  # where a checkout lies on a machine is its user's business
         return path
 
 
