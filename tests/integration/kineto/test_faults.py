@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from profd.capture.death import DeathWatch
 from profd.gpu.lease_keeper import LeaseKeeper
-from profd.limits import TRACE_FILE_BYTES_MAX
+from profd.limits import PROC_WAIT_LOOP_SECONDS, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.kineto import recording, registry
 from profd.sources.kineto import source as kineto_source
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
+from profd.targets import guarded
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
 
@@ -94,6 +95,21 @@ async def test_good_client(source, client, process, traces, tmp_path) -> None:
     assert source.offer(process).can
     assert source.plan(process, OPTIONS).trace_bytes is not None
     assert source.statistics()["leftovers"] == 0
+
+
+async def test_a_process_that_misses_a_short_look_while_it_writes_is_waited_for(
+    source, client, process, traces, tmp_path, monkeypatch
+) -> None:
+    """A busy host: it has not ended, and its file comes."""
+    monkeypatch.setattr(guarded, "patience", guarded.Patience())
+
+    def behaviour(client: KinetoClient, config: dict[str, str]) -> None:
+        guarded.patience.waited(process.id.pid, process.uid, 0.0, PROC_WAIT_LOOP_SECONDS)
+        asyncio.get_running_loop().call_later(0.05, write_trace, client, config)
+
+    result = await record(source, client, process, tmp_path, behaviour)
+    assert (result.state, result.reason) == (State.DRAINING, Reason.NONE), result
+    assert Path(result.files[0].path).read_bytes() == trace_bytes(client.configs[0])
 
 
 async def test_never_writes(source, client, process, traces, tmp_path) -> None:

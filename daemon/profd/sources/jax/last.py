@@ -45,7 +45,7 @@ class LastSeconds(JaxRecorder):
         ours = True
         self._note()
         try:
-            self._check()
+            await self._check()
             await service.start_continuous(request, _START_SECONDS)
             return await self._follow(service)
         except ServiceFailed as error:

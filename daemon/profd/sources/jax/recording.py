@@ -23,6 +23,7 @@ from profd.sources.jax.listeners import Listener
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
 from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.identity import Accepted, Standing
+from profd.targets.looks import seen
 from profd.targets.process import Process
 
 FORMAT: Final = "xspace"
@@ -157,7 +158,7 @@ class JaxRecorder:
         label = "window" if self._cut.single else f"window {number}"
         session_id = f"profd-{secrets.token_hex(8)}"  # never one again: Terminate of an unknown id sticks to it
         self._session.report(State.RECORDING, f"{label} of {window_ns / SECOND:.2g} s")
-        self._check()
+        await self._check()
         began_ns = time.time_ns()
         collect = self._cut.collect_seconds(window_ns)
         call = asyncio.create_task(
@@ -184,7 +185,7 @@ class JaxRecorder:
 
     async def _kept(self, began_ns: int, ended_ns: int, answer: bytes, name: str) -> Window:
         """An answer that has just come, in a file of the journal where it has anything."""
-        self._check()
+        await self._check()
         collected_ns = time.time_ns()
         path = self._session.directory / name
         try:
@@ -196,9 +197,9 @@ class JaxRecorder:
         self._session.claim.wrote(self._bytes)
         return Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)
 
-    def _check(self) -> None:
+    async def _check(self) -> None:
         """Before it is told anything, and before what it has said is kept. Raises ServiceFailed."""
-        if self._accepted.standing() is Standing.CHANGED:
+        if await seen(self._accepted, self._accepted.standing) is Standing.CHANGED:
             raise ServiceFailed(Failure.GONE, self._accepted.moved_on())
 
     async def _collect(self, call: asyncio.Task[bytes], stop: asyncio.Task[bool], label: str) -> bytes:
@@ -276,7 +277,7 @@ class JaxRecorder:
     async def _died(self) -> bool:
         """It has ended, or its program has: a connection ends a little before its process does."""
         until = time.monotonic() + _DEATH_SECONDS
-        while self._accepted.same:
+        while self._accepted.same or self._accepted.silent:
             if time.monotonic() > until:
                 return False
             await asyncio.sleep(_DEATH_STEP_SECONDS)

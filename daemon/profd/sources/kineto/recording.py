@@ -195,7 +195,7 @@ class KinetoRecorder:
         known = self._polls.get(self._process.id)
         if self._lifetime.ended:
             return failures.failed(Reason.TARGET_ENDED, "the process ended before it read the request")
-        if not self._accepted.same:
+        if not self._accepted.same and not self._accepted.silent:  # a silent one is asked again at the next tick
             return failures.failed(Reason.TARGET_ENDED, self._accepted.moved_on())
         if self._session.stop.is_set():
             return failures.cancelled()
@@ -235,7 +235,7 @@ class KinetoRecorder:
             attempt.saw_tmp = attempt.saw_tmp or await self._exists(attempt.tmp)
             progress.tell(now, attempt.saw_tmp)
             # A program that it has exec'd knows nothing of the window.
-            changed = self._accepted.standing() is Standing.CHANGED
+            changed = self._accepted.standing() is Standing.CHANGED and not self._accepted.silent
             ended, known = self._lifetime.ended or changed, self._polls.get(self._process.id)
             if known is not None and known.last_poll_ns > last_poll_ns:
                 self._note(attempt, window, known, known.last_poll_ns - last_poll_ns)

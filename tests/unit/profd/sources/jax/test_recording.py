@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from profd.limits import PROC_WAIT_LOOP_SECONDS
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.jax import finder, planning, recording, service
@@ -19,6 +20,7 @@ from profd.sources.jax.finder import Finder
 from profd.sources.jax.listeners import Listener, Listening
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
+from profd.targets import guarded
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 from profproto.profiler import profiler_pb2 as pb
@@ -69,6 +71,21 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose process it is does not matter here, nor how slow the machine is."""
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(finder, "PROBE_SECONDS", LONG)
+
+
+async def test_what_a_process_says_that_misses_a_short_look_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy host: it has not ended."""
+    monkeypatch.setattr(guarded, "patience", guarded.Patience())
+
+    def late(fake: FakeProfiler, request: pb.ProfileRequest, context: grpc.ServicerContext) -> bytes:
+        guarded.patience.waited(os.getpid(), os.getuid(), 0.0, PROC_WAIT_LOOP_SECONDS)
+        return whole(fake, request, context)
+
+    with serving(FakeProfiler(late)) as port:
+        brought = await Bench(tmp_path, port).record()
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.NONE), brought.message
 
 
 async def test_one_window(tmp_path: Path) -> None:
