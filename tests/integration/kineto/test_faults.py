@@ -105,7 +105,7 @@ async def test_a_process_that_misses_a_short_look_while_it_writes_is_waited_for(
 
     def behaviour(client: KinetoClient, config: dict[str, str]) -> None:
         guarded.patience.waited(process.id.pid, process.uid, 0.0, PROC_WAIT_LOOP_SECONDS)
-        asyncio.get_running_loop().call_later(0.05, write_trace, client, config)
+        asyncio.get_running_loop().call_later(0.15, write_trace, client, config)
 
     result = await record(source, client, process, tmp_path, behaviour)
     assert (result.state, result.reason) == (State.DRAINING, Reason.NONE), result
