@@ -82,8 +82,9 @@ class Paces:
                 del self._held[uid]
 
     def learn(self, process: ProcessId, sample_seconds: float) -> None:
-        """Note the cost of a sample of it."""
-        self._known[process] = sample_seconds
+        """Note the cost of a sample of it. One that took no time that could be measured says nothing of the next."""
+        if sample_seconds > 0:
+            self._known[process] = sample_seconds
 
     def _of_sample(self, process: ProcessId, threads: int) -> float:
         return self._known.get(process, _SAMPLE_SECONDS + _THREAD_SECONDS * threads)

@@ -61,6 +61,13 @@ def test_what_one_user_takes_is_not_taken_from_another() -> None:
     assert paces.cores(CAROL) == room
 
 
+def test_samples_that_took_no_time_that_could_be_measured_are_none_to_divide_by() -> None:
+    paces = Paces(4)
+    before = paces.hz(ALICE, ONE, 1)
+    paces.learn(ONE, 0.0)
+    assert paces.hz(ALICE, ONE, 1) == before
+
+
 def test_what_a_sample_took_is_known_for_the_next_time() -> None:
     paces = Paces(2)
     paces.learn(ONE, 0.0002)
