@@ -159,13 +159,18 @@ def test_devices_that_do_not_wait_for_the_host(rows: Any, look: Look) -> None:
     assert silent(look(host_bound, training(rows)))
 
 
-def test_what_a_loader_explains_is_said(look: Look) -> None:
+@pytest.mark.parametrize(("lasts", "symptom"), [(120, True), (38, True), (37, False)])
+def test_what_a_loader_explains_is_said(lasts: int, symptom: bool, look: Look) -> None:
+    """A quarter of the late stretches is enough for a symptom."""
+
     def rows(n: int) -> list[Event]:
-        return [*idle(n, late=150), call(LOADER, n * STEP_US + 400, 120)]
+        return [*idle(n, late=150), call(LOADER, n * STEP_US + 400, lasts)]
 
     finding = found(look(host_bound, training(rows)))
-    assert finding.numbers["unexplained_ns"] == MEASURED * 30 * US
-    assert "3 % outside of data loading and waits" in finding.sentence
+    assert finding.numbers["unexplained_ns"] == MEASURED * (150 - lasts) * US
+    assert f"{(150 - lasts) / 10:.0f} % outside of data loading and waits" in finding.sentence
+    assert ("data-loading" in finding.symptom_of) == symptom
+    assert "synchronisation" not in finding.symptom_of
 
 
 def small(n: int, *, lasts: float, large: float = 0) -> list[Event]:
