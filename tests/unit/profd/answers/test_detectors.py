@@ -226,6 +226,22 @@ def test_copies_that_no_kernel_hides(look: Look) -> None:
     assert "most in Memcpy HtoD (Pageable -> Device) (pageable memory: pin it)" in finding.sentence
 
 
+def test_copies_say_who_called_most_of_them(look: Look) -> None:
+    """GIVEN two copies a step, of two operators WHEN the shorter one runs alone for longer THEN its caller is named."""
+
+    def rows(n: int) -> list[Event]:
+        events = kernel(n * STEP_US, 500)
+        for op, at, lasts in (("aten::to", 490, 60), ("aten::cpu", 100, 300)):
+            outer = call(op, n * STEP_US + at - 5, 4)
+            inner = call("aten::copy_", n * STEP_US + at - 4, 3, parent=outer)
+            copied = call("cudaMemcpyAsync", n * STEP_US + at - 3, 1, Kind.RUNTIME, parent=inner)
+            name = "Memcpy HtoD (Pageable -> Device)"
+            events += [outer, inner, copied, call(name, n * STEP_US + at, lasts, Kind.MEMCPY, DEVICE, linked=copied)]
+        return events
+
+    assert found(look(copies, training(rows))).sentence.endswith("(pageable memory: pin it), called by aten::to.")
+
+
 @pytest.mark.parametrize("case", [{"alone": 19}, {"alone": 300, "name": "Memcpy DtoD (Device -> Device)"}])
 def test_copies_that_cost_little(case: Any, look: Look) -> None:
     assert silent(look(copies, training(lambda n: copies_of(n, **case))))
