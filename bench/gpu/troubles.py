@@ -72,11 +72,14 @@ def healthy() -> Step:
 
 
 def healthy_graph() -> Step:
-    """The large model's forward pass as a CUDA graph, four times a step."""
+    """The large model's forward pass as a CUDA graph, four times a step; it waits in each fifth.
+
+    CUPTI waits for all that is queued before it begins, and a queue of graphs can be longer than a window.
+    """
     import profclient
     import torch
 
-    model = _large()
+    model, count = _large(), 0
     model.module.eval()
     with torch.no_grad():
         for _ in range(3):
@@ -91,9 +94,13 @@ def healthy_graph() -> Step:
             replay = graph.replay
 
     def step() -> None:
+        nonlocal count
         with torch.no_grad():
             for _ in range(4):
                 replay()
+        count += 1
+        if count % 5 == 0:
+            device.synchronize()
         profclient.step()
 
     return step

@@ -21,8 +21,10 @@ constexpr uint64_t kPausedMedians = 10;             // ... and for so many media
 constexpr Milliseconds kHookWait = 60'000;
 constexpr Milliseconds kRunPostedAgain = 1'000;  // where no thread could be started
 constexpr Milliseconds kReleaseAgain = 20;
-constexpr std::string_view kUnbegun =
-    "it had not begun when the recording ended, because that was too soon or the program kept the GIL: record for longer";
+constexpr std::string_view kUnbegun = "it had not begun when the recording ended, because that was too soon";
+constexpr std::string_view kGil = " or the program kept the GIL: record for longer";
+constexpr std::string_view kGilOrQueue =  // seen on an H100: docs/gpu.md
+    ", the program kept the GIL, or CUPTI and the program's CUDA calls waited for work queued on the GPU: record for longer";
 
 uint64_t dropped(const recorder::Totals& totals) {
   uint64_t sum = 0;
@@ -314,7 +316,8 @@ void Recording::add_unbegun() {
     if (by_itself(name) || !lists(settings_.hooked, name) || std::find(begun.begin(), begun.end(), name) != begun.end())
       return;
     if (!sentences.empty()) sentences += "; ";
-    sentences.append(name).append(": ").append(kUnbegun);
+    const bool cuda = name.substr(0, name.find(':')) == "cuda";
+    sentences.append(name).append(": ").append(kUnbegun).append(cuda ? kGilOrQueue : kGil);
   };
   Fields fields;
   if (!fields.parse(armed_with_)) return;

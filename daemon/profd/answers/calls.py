@@ -34,6 +34,7 @@ class Call(IntEnum):
     UPDATES_ONE = 8  # a part of one parameter's update, as an optimizer's loop calls it
     COMPILES_JIT = 9  # a function, by XLA for JAX
     COMPILES_PART = 10  # of such a function: a pass, or what generates code
+    COPIES = 11  # memory, from or to a device or within
 
 
 waits_for_device: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
@@ -45,6 +46,7 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     Call.CASTS: re.compile(r"aten::_to_copy\Z").match,
     Call.ALLOCATES: re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost)(_\w+)?\Z").match,
     Call.COMPILES: re.compile(r"_compile\.compile_inner \(dynamo_timed\)\Z").match,
+    Call.COPIES: re.compile(r"(cuda|hip|cu)Memcpy\w*\Z").match,
     Call.COLLECTS: re.compile(r"(<built-in (function|method) |gc\.)collect>?\Z").match,
     Call.UPDATES: re.compile(r"Optimizer\.step#").match,
     Call.COMPILES_JIT: re.compile(r"backend_compile_and_load\Z").match,
@@ -53,8 +55,11 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     ).match,
     Call.UPDATES_ONE: re.compile(r"aten::(add|mul|addcmul|addcdiv|lerp|sub|div)_\Z").match,
 }
-_KINDS: Final = {Call.WAITS: CALLS, Call.ALLOCATES: CALLS, Call.COLLECTS: (Kind.PYTHON_FUNCTION,)}
-_FOR_WHOM: Final = {Call.WAITS: CLIMB_MAX, Call.ALLOCATES: CLIMB_MAX, Call.UPDATES_ONE: 2, Call.COMPILES_JIT: CLIMB_MAX}
+_KINDS: Final = {Call.WAITS: CALLS, Call.ALLOCATES: CALLS, Call.COPIES: CALLS, Call.COLLECTS: (Kind.PYTHON_FUNCTION,)}
+_FOR_WHOM: Final = {
+    **dict.fromkeys((Call.WAITS, Call.ALLOCATES, Call.COPIES, Call.COMPILES_JIT), CLIMB_MAX),
+    Call.UPDATES_ONE: 2,
+}
 """An operator calls these: which, and so many calls around them are looked at."""
 
 

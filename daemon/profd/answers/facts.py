@@ -16,7 +16,7 @@ from profd.derive.memory import MEMORY_NAME
 from profd.derive.steps import STEP_COLUMNS
 from profd.events import NO_END, EventTable, Kind
 from profd.events.table import Array
-from profd.model.run_times import ThreadTimes
+from profd.model.run_times import ThreadTimes, of_profd
 from profd.query import rules
 from profd.query.accounting import COVER_COLUMNS, kernel_name, window_of
 from profd.query.outside import OUTSIDE_COLUMNS, Outside
@@ -119,11 +119,12 @@ class Facts:
 
     @property
     def kernel_times(self) -> ThreadTimes | None:
-        """What the kernel counted of the thread of the steps; without steps, of the busiest one."""
+        """What the kernel counted of the thread of the steps; without steps, of the program's busiest one."""
         threads, tracks = self.reader.meta.run_times.threads, self.reader.tracks.threads
         number = self.measured.thread
         if number < 0:
-            return max(threads, key=lambda thread: thread.ran_ns, default=None)
+            theirs = (thread for thread in threads if not of_profd(thread.name))
+            return max(theirs, key=lambda thread: thread.ran_ns, default=None)
         known = str(tracks[number].get("id")) if number < len(tracks) else ""
         return next((thread for thread in threads if str(thread.id) == known), None)
 

@@ -10,6 +10,13 @@ RUNS_KEPT: Final = 256
 MOMENTS_KEPT: Final = 512  # of looks: of a longer window every second, fourth … one
 RUNS, IN_GIL, IN_LOCK, OFF, UNSEEN = "rgl.-"  # a thread in a look; OFF: off the CPU for anything else
 
+_OF_PROFD: Final = ("profd-agent", "profclient-prof")  # the kernel keeps 15 bytes; what they start is called alike
+
+
+def of_profd(name: str | None) -> bool:
+    """Whether a thread of this name is one that profd has started in the process: no answer blames it."""
+    return name is not None and name.startswith(_OF_PROFD)
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadTimes:

@@ -16,7 +16,7 @@ import numpy as np
 
 from profd.events import NO_END, EventTable, Kind, Tracks
 from profd.events.table import Array
-from profd.model.run_times import RunTimes, ThreadTimes
+from profd.model.run_times import RunTimes, ThreadTimes, of_profd
 from profd.query import rules
 from profd.query.covered import Covered
 from profd.segments.meta import TraceMeta
@@ -179,9 +179,9 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
     return answer
 
 
-def _weight(thread: ThreadAccount) -> tuple[int, bool, int]:
-    """Which thread an answer is about: what the kernel alone saw says nothing of causes."""
-    return thread.recorded_ns, thread.sampled_ns > 0, thread.cpu_ns or 0
+def _weight(thread: ThreadAccount) -> tuple[bool, int, bool, int]:
+    """Which thread an answer is about: the program's; and what the kernel alone saw says nothing of causes."""
+    return not of_profd(thread.name), thread.recorded_ns, thread.sampled_ns > 0, thread.cpu_ns or 0
 
 
 def why_no_times(meta: TraceMeta, window_ns: int) -> str | None:

@@ -1,6 +1,7 @@
 """`explain` on real programs and on traces of real GPUs: planted troubles come first, and clean ones are left in peace.
 
-GPU detectors never ran on a live GPU: they are tried on others' traces, and on such with a trouble written into them.
+GPU detectors are tried on others' traces, and on such with a trouble written into them; of live jobs on a GPU:
+test_planted_traces.py.
 """
 
 from __future__ import annotations

@@ -155,23 +155,26 @@ def test_it_ends_with_the_last_of_the_steps_that_were_asked_for(agents):
     assert (stopped.fields["reason"], stopped.fields["steps"]) == ("iterations", "3")
 
 
-UNBEGUN = (
-    "it had not begun when the recording ended, because that was too soon or the program kept the GIL: "
+UNBEGUN = "it had not begun when the recording ended, because that was too soon"
+GIL = f"{UNBEGUN} or the program kept the GIL: record for longer"
+QUEUE = (
+    f"{UNBEGUN}, the program kept the GIL, or CUPTI and the program's CUDA calls waited for work queued on the GPU: "
     "record for longer"
 )
 
 
-def test_one_that_ends_before_python_could_be_entered_says_so_and_is_over(agents, tmp_path):
+@pytest.mark.parametrize(("name", "why"), [("modules", GIL), ("cuda", QUEUE)])
+def test_one_that_ends_before_python_could_be_entered_says_so_and_is_over(name, why, agents, tmp_path):
     path = tmp_path / "shared"
     path.write_bytes(bytes(2))
-    job = agents.job(HOOKS + "import mmap\nregister_hook('modules', start, stop)" + LOOP)
+    job = agents.job(HOOKS + f"import mmap\nregister_hook({name!r}, start, stop)" + LOOP)
     link = agents.daemon.accept()
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 2) as shared:
         job.say(f"shared = mmap.mmap(os.open({str(path)!r}, os.O_RDWR), 2); sys.setswitchinterval(1000)")
         job.say("any(shared.__setitem__(1, 1) for _ in iter(lambda: shared[0], 1))")  # keeps the GIL
         until(lambda: shared[1] == 1, "the job keeps the GIL")
-        os.close(link.arm("ranges,modules").fd)
-        assert link.stop().fields["not_honoured"] == f"modules: {UNBEGUN}"
+        os.close(link.arm(f"ranges,{name}").fd)
+        assert link.stop().fields["not_honoured"] == f"{name}: {why}"
         link.next(DISARMED)
         shared[0] = 1
         job.say("say('end')")
@@ -193,7 +196,7 @@ def test_where_no_thread_can_be_started_nothing_begins_and_it_is_over(agents, no
     link = agents.daemon.accept()
     file.touch()
     os.close(link.arm("ranges,modules").fd)
-    assert link.stop().fields["not_honoured"] == f"modules: {UNBEGUN}"
+    assert link.stop().fields["not_honoured"] == f"modules: {GIL}"
     link.next(DISARMED)
     link.release()
     file.unlink()

@@ -20,6 +20,7 @@ from profd.answers.spans import Spans
 
 ID: Final = "host-bound"
 SHARE_MIN: Final = 0.10
+CAUSE_MIN: Final = 0.25  # of the late stretches, for another finding to be what this is a symptom of
 
 
 def look(facts: Facts) -> Verdict:
@@ -38,8 +39,15 @@ def look(facts: Facts) -> Verdict:
         rows=facts.work.row[facts.work.start.searchsorted(_longest(facts.late_in_part))].tolist(),
         assumptions=["the program could launch this work earlier"],
         confirm="look at what the thread of the steps does meanwhile (profctl top TRACE; capture with --stacks)",
-        symptom_of=["data-loading", synchronisation.ID, "small-kernels", "recompilation", "garbage-collection"],
+        symptom_of=[*_causes(facts), "small-kernels", "recompilation", "garbage-collection"],
     )
+
+
+def _causes(facts: Facts) -> list[str]:
+    """Of loading and waits, those in which a quarter of the late stretches lie, or more."""
+    late = facts.late_in_part
+    spans = {"data-loading": facts.calls(Call.LOADS).spans, synchronisation.ID: synchronisation.after_waits(facts)}
+    return [cause for cause, of in spans.items() if late.common(of).total >= CAUSE_MIN * late.total]
 
 
 def unexplained(facts: Facts) -> Spans:

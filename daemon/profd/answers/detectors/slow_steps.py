@@ -1,14 +1,16 @@
 """Some steps take much longer than the others, and what they do in that time differs from what the others do.
 
 Rule: of eight steps or more, the first and the last left out, some last more than 1.5 times the median and more than
-5 median deviations beyond it, 1 % of the time or more together. A cause is named only where one of these holds; else
-the steps are slow, and no finding says so:
+5 median deviations beyond it, 1 % of the time or more together. With devices: half of what each of them lasts beyond
+the others, or more, is time in which no device works, or work that it launches beyond theirs. A host that is ahead has
+short steps until its queue is full, and a long one where it waits for that: nothing is slow there. A cause is named
+only where one of these holds; else the steps are slow, and no finding says so:
 - calls: what is called more often in some of them than in the others explains half of the difference or more: the
   finding is about these alone, and the rest may be preemption;
 - times: of the longest, which have 80 % of the difference together, one name (or "nothing recorded") explains half in
   each of three or more, three quarters of them at least, and
-  such a run by chance, were the extra time spread as the step's time is (and, where the slow steps are equally far
-  apart, were they anywhere), has a probability below 0.001.
+  such a run by chance, were the extra time spread as the step's time is (and, where these or all that it explains are
+  equally far apart, were they anywhere), has a probability below 0.001.
 Bound: what the steps that it is about last beyond the median.
 Wrong where: the steps are slow on purpose (an evaluation, a checkpoint): the sentence then says so by its name.
 Preemption is not told from work by time alone: it hits names as the step's time is spread, which the second rule
@@ -62,7 +64,9 @@ def look(facts: Facts) -> Verdict:
     lasted = measured.durations[:-1]
     median = float(np.median(lasted))
     deviation = float(np.median(np.abs(lasted - median)))
-    slow = np.flatnonzero((lasted > TIMES_MEDIAN * median) & (lasted > median + DEVIATIONS * deviation))
+    longer = (lasted > TIMES_MEDIAN * median) & (lasted > median + DEVIATIONS * deviation)
+    usual = np.flatnonzero(~longer)
+    slow = _that_cost(facts, np.flatnonzero(longer), usual)
     bound = int(lasted[slow].sum() - len(slow) * median)
     if not len(slow) or bound < BOUND_MIN * measured.total:
         return NOTHING
@@ -70,7 +74,6 @@ def look(facts: Facts) -> Verdict:
     if not most:
         return Silence(f"the trace has more than {CELLS_MAX:,} different names")
     looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
-    usual = np.setdiff1d(np.arange(len(lasted)), slow)
     names = names_in_steps(facts.reader, measured, looked_at, usual)
     cause = _by_calls(names) or _by_times(names, looked_at, len(lasted))
     if cause is None:
@@ -104,6 +107,21 @@ def look(facts: Facts) -> Verdict:
     )
 
 
+def _that_cost(facts: Facts, slow: Array, usual: Array) -> Array:
+    """Of these steps, those whose time beyond the usual ones the devices feel: they stand still, or have more to do."""
+    measured, work = facts.measured, facts.work
+    if not facts.has_launches or not len(usual):
+        return slow
+    lasted = measured.durations
+    idle = lasted - facts.busy.within(measured.start, measured.end)
+    step = np.searchsorted(measured.start, work.launch, side="right") - 1
+    within = np.flatnonzero((step >= 0) & (work.launch < measured.end[step]))
+    launched = np.bincount(step[within], weights=(work.end - work.start)[within], minlength=measured.steps)
+    felt = sum(np.maximum(each[slow] - np.median(each[usual]), 0) for each in (idle, launched))
+    costs: Array = slow[felt >= EXPLAINS_MIN * (lasted[slow] - np.median(lasted[usual]))]
+    return costs
+
+
 def _seen(facts: Facts, slow: Array, bound: int) -> str:
     """The program's function that has half of what these steps last beyond the others, as a clause; else empty."""
     measured = facts.measured
@@ -134,11 +152,17 @@ def _by_times(names: NamesInSteps, slow: Array, steps: int) -> _Cause | None:
     best = int(np.bincount(most).argmax())
     told = np.flatnonzero((most == best) & (share[:, best] >= EXPLAINS_MIN))
     usual: Array = names.usual_time
-    by_chance = float(max(usual[best], 0) / max(usual.sum(), 1))
-    chance = by_chance ** len(told) * rhythm_by_chance(slow[bulk[told]], steps)
-    if len(told) < max(REPEATS_MIN, 0.75 * len(most)) or chance >= CHANCE_MAX:
+    if len(told) < max(REPEATS_MIN, 0.75 * len(most)):
         return None
-    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(share[told, best], 1))), bulk[told])
+    by_chance = float(max(usual[best], 0) / max(usual.sum(), 1)) ** len(told)
+    # A rhythm is of all that the name explains, or of the longest alone, where others are preempted: two looks.
+    explained = np.maximum(names.time[:, best] - usual[best], 0) / names.beyond
+    sets = [np.flatnonzero(explained >= EXPLAINS_MIN), bulk[told]]
+    rhythms = [rhythm_by_chance(slow[each], steps) for each in sets]
+    if by_chance * min(1.0, len(sets) * min(rhythms)) >= CHANCE_MAX:
+        return None
+    chosen = sets[0] if rhythms[0] < rhythms[1] else sets[1]
+    return _Cause(names.name(best), 0.0, float(np.median(np.minimum(explained[chosen], 1))), chosen)
 
 
 def _bulk(beyond: Array) -> Array:

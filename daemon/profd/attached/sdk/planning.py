@@ -54,8 +54,8 @@ _CUDA_EVENTS: Final = (
     "device; what that costs was never measured on a GPU"
 )
 _WHOLE: Final = (
-    'cuda: gpu.cuda_graphs = "whole" is not followed and each node is recorded, because a job that replayed a CUDA '
-    "graph died of it (docs/gpu.md); set it to nodes"
+    'cuda: gpu.cuda_graphs = "whole" is not followed and each node is recorded, because CUPTI (seen in CUDA 13.0) ends '
+    "a job that replays a CUDA graph made before the recording (docs/gpu.md); set it to nodes"
 )
 
 DECLARATION: Final = Declaration(

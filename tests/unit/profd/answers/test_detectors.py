@@ -22,7 +22,6 @@ from profd.answers.detectors import (
     python_functions,
     recompilation,
     resident_growth,
-    slow_steps,
     small_kernels,
     synchronisation,
 )
@@ -160,13 +159,18 @@ def test_devices_that_do_not_wait_for_the_host(rows: Any, look: Look) -> None:
     assert silent(look(host_bound, training(rows)))
 
 
-def test_what_a_loader_explains_is_said(look: Look) -> None:
+@pytest.mark.parametrize(("lasts", "symptom"), [(120, True), (38, True), (37, False)])
+def test_what_a_loader_explains_is_said(lasts: int, symptom: bool, look: Look) -> None:
+    """A quarter of the late stretches is enough for a symptom."""
+
     def rows(n: int) -> list[Event]:
-        return [*idle(n, late=150), call(LOADER, n * STEP_US + 400, 120)]
+        return [*idle(n, late=150), call(LOADER, n * STEP_US + 400, lasts)]
 
     finding = found(look(host_bound, training(rows)))
-    assert finding.numbers["unexplained_ns"] == MEASURED * 30 * US
-    assert "3 % outside of data loading and waits" in finding.sentence
+    assert finding.numbers["unexplained_ns"] == MEASURED * (150 - lasts) * US
+    assert f"{(150 - lasts) / 10:.0f} % outside of data loading and waits" in finding.sentence
+    assert ("data-loading" in finding.symptom_of) == symptom
+    assert "synchronisation" not in finding.symptom_of
 
 
 def small(n: int, *, lasts: float, large: float = 0) -> list[Event]:
@@ -220,6 +224,22 @@ def test_copies_that_no_kernel_hides(look: Look) -> None:
     finding = found(look(copies, training(lambda n: copies_of(n, alone=30))))
     assert finding.bound_ns == MEASURED * 30 * US
     assert "most in Memcpy HtoD (Pageable -> Device) (pageable memory: pin it)" in finding.sentence
+
+
+def test_copies_say_who_called_most_of_them(look: Look) -> None:
+    """GIVEN two copies a step, of two operators WHEN the shorter one runs alone for longer THEN its caller is named."""
+
+    def rows(n: int) -> list[Event]:
+        events = kernel(n * STEP_US, 500)
+        for op, at, lasts in (("aten::to", 490, 60), ("aten::cpu", 100, 300)):
+            outer = call(op, n * STEP_US + at - 5, 4)
+            inner = call("aten::copy_", n * STEP_US + at - 4, 3, parent=outer)
+            copied = call("cudaMemcpyAsync", n * STEP_US + at - 3, 1, Kind.RUNTIME, parent=inner)
+            name = "Memcpy HtoD (Pageable -> Device)"
+            events += [outer, inner, copied, call(name, n * STEP_US + at, lasts, Kind.MEMCPY, DEVICE, linked=copied)]
+        return events
+
+    assert found(look(copies, training(rows))).sentence.endswith("(pageable memory: pin it), called by aten::to.")
 
 
 @pytest.mark.parametrize("case", [{"alone": 19}, {"alone": 300, "name": "Memcpy DtoD (Device -> Device)"}])
@@ -332,105 +352,6 @@ def test_memory_that_is_asked_of_the_driver(look: Look) -> None:
     assert silent(look(allocator, early))
 
 
-def slow(number: int) -> float:
-    return 900 if number % 4 == 2 else 300
-
-
-def test_steps_that_do_more_now_and_then(look: Look) -> None:
-    def rows(n: int) -> list[Event]:
-        more = [call("aten::sort", n * STEP_US + 250, 500, self_time=500 * US)] if slow(n) > 300 else []
-        return [call("aten::mm", n * STEP_US + 10, 200, self_time=200 * US), *more]
-
-    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
-    assert finding.steps == [2, 6, 10, 14]
-    assert finding.bound_ns == 4 * 600 * US
-    assert "aten::sort, called more often in them (by 1), explains 83 % of that" in finding.sentence
-
-
-def test_steps_that_do_more_among_others_that_are_preempted(look: Look) -> None:
-    """GIVEN steps of which as many are preempted as do more WHEN asked THEN the finding is about the latter alone."""
-
-    def lasts(n: int) -> float:
-        return 950 if n % 5 in (2, 3) else 300
-
-    def rows(n: int) -> list[Event]:
-        more = [call("aten::sort", n * STEP_US + 250, 600, self_time=600 * US)] if n % 5 == 2 else []
-        times = lasts(n) / 300 if n % 5 == 3 else 1
-        return [
-            call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=round(99 * times * US)) for k in range(3)
-        ] + more
-
-    finding = found(look(slow_steps, training(rows, steps=26, lasts=lasts)))
-    assert finding.steps == [2, 7, 12, 17, 22]
-    assert finding.bound_ns == 5 * 650 * US
-    assert "5 of 24 steps (every 5th) take" in finding.sentence
-
-
-def test_steps_slow_by_a_name_among_shorter_ones_that_are_preempted(look: Look) -> None:
-    def lasts(n: int) -> float:
-        return {2: 950, 3: 500}.get(n % 5, 300)
-
-    def rows(n: int) -> list[Event]:
-        times, read = (500 / 300, 10) if n % 5 == 3 else (1, lasts(n) - 280)
-        work = call("aten::mm", n * STEP_US, 275 * times, self_time=round(275 * times * US))
-        return [work, call("read", n * STEP_US + 280 * times, read, Kind.USER_ANNOTATION, self_time=round(read * US))]
-
-    finding = found(look(slow_steps, training(rows, steps=26, lasts=lasts)))
-    assert finding.steps == [2, 7, 12, 17, 22]
-    assert "read explains 100 % of that" in finding.sentence
-
-
-def test_steps_that_do_more_of_many_things(look: Look) -> None:
-    def rows(n: int) -> list[Event]:
-        return [call(f"aten::{k}", n * STEP_US + 100 * k, 99, self_time=99 * US) for k in range(round(slow(n) / 100))]
-
-    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
-    assert "and 5 other names, called more often in them (by 1), explain 99 % of that" in finding.sentence
-
-
-def test_steps_whose_time_lies_anywhere(look: Look) -> None:
-    """GIVEN slow steps in which each call takes as much longer as it takes: preemption WHEN asked THEN no cause."""
-
-    def rows(n: int) -> list[Event]:
-        times = slow(n) / 300
-        return [
-            call(f"aten::{k}", n * STEP_US + 90 * k * times, 90 * times, self_time=round(90 * times * US))
-            for k in range(3)
-        ]
-
-    assert silent(look(slow_steps, training(rows, steps=16, lasts=slow)))
-
-
-def test_steps_that_are_slow_by_the_same_name(look: Look) -> None:
-    def rows(n: int) -> list[Event]:
-        read = slow(n) - 290
-        return [
-            call("aten::mm", n * STEP_US, 280, self_time=280 * US),
-            call("read", n * STEP_US + 281, read, Kind.USER_ANNOTATION, self_time=round(read * US)),
-        ]
-
-    finding = found(look(slow_steps, training(rows, steps=16, lasts=slow)))
-    assert "(every 4th)" in finding.sentence
-    assert "read explains 100 % of that" in finding.sentence
-
-
-def test_more_names_than_fit(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN 18 names and room for one step of them THEN the longest is looked at; for none, it is said."""
-    rows = training(lambda n: [call("aten::mm", n * STEP_US, 100)], steps=17, lasts=slow)
-    monkeypatch.setattr(slow_steps, "CELLS_MAX", 18)
-    assert silent(look(slow_steps, rows))
-    monkeypatch.setattr(slow_steps, "CELLS_MAX", 17)
-    verdict = look(slow_steps, rows)
-    assert isinstance(verdict, Silence)
-    assert verdict.lacking == "the trace has more than 17 different names"
-
-
-def test_too_few_steps_to_call_one_slow(look: Look) -> None:
-    verdict = look(slow_steps, training(lambda n: [], steps=9, lasts=slow))
-    assert isinstance(verdict, Silence)
-    assert verdict.lacking == "10 steps or more"
-
-
 def memory(n: int, kept: int, *, at: float = 500) -> list[Event]:
     """Each step allocates 8 MiB and frees all but `kept` bytes of it."""
     size = 8 << 20
@@ -538,26 +459,21 @@ def test_functions_that_nobody_sampled(look: Look) -> None:
     assert "samples" in verdict.lacking
 
 
-def test_slow_steps_in_which_samples_see_a_function(tmp_path: Path) -> None:
-    """In each eighth step nothing is recorded for 3 ms, and samples see who takes them."""
-
-    def slow_step(n: int) -> bool:
-        return n % 8 == 4
-
-    def save(n: int) -> list[Event]:
-        lasts = 4000 if slow_step(n) else 1000
-        step = [
-            call(f"ProfilerStep#{n}", n * 5000, lasts, Kind.USER_ANNOTATION),
-            call("aten::mm", n * 5000, 900, self_time=900 * US),
-        ]
-        seen = call("/home/ann/train.py(3): save", n * 5000 + 900, 3000, Kind.SAMPLE, thread=1)
-        return [*step, seen] if slow_step(n) else step
-
-    events = [event for n in range(40) for event in save(n)]
-    finding = found(slow_steps.look(facts(events, tmp_path, tracks=SAMPLED)))
-    assert finding.sentence.endswith(
-        "nothing recorded explains 100 % of that; samples see save (train.py:3), or C functions that it calls."
+def test_a_thread_of_profd_is_never_blamed(tmp_path: Path) -> None:
+    """GIVEN no steps, and a thread of profd busier than the program's own WHEN asked THEN it is not looked at."""
+    tracks = Tracks(
+        threads=[{"id": 7, "process": 0, "name": "MainThread"}, {"id": 8, "process": 0, "name": "profd-agent"}]
     )
+    seen = call("/opt/site/profclient/gpu.py(36): start", 0, 1000, Kind.SAMPLE, thread=1)
+    own = call(METRIC, 0, 400, Kind.SAMPLE)
+
+    def asked(theirs: str) -> Verdict:
+        threads = [ThreadTimes(8, theirs, 1000, 1000, 0), ThreadTimes(7, "python", 1000, 900, 0)]
+        path = tmp_path / theirs
+        return python_functions.look(facts([seen, own], path, tracks=tracks, run_times=RunTimes(1000, threads=threads)))
+
+    assert found(asked("profd-agent")).numbers["name"] == METRIC
+    assert found(asked("worker")).sentence.startswith("start (gpu.py:36) takes 100 %")
 
 
 def test_run_times_that_are_not_known(look: Look) -> None:

@@ -179,6 +179,16 @@ def test_an_answer_is_about_a_thread_that_was_seen() -> None:
     assert unseen.threads[unseen.leading].id == 9
 
 
+def test_an_answer_is_about_no_thread_of_profd() -> None:
+    """GIVEN a thread of ours that is busier, and that samples saw WHEN asked THEN the answer is about the program's."""
+    tracks = Tracks(threads=[{"id": 5, "process": 0, "name": "profd-agent"}])
+    busy = [ThreadTimes(5, "profd-agent", WINDOW, WINDOW, 0), ThreadTimes(7, "python", WINDOW, WINDOW // 8, 0)]
+    of = meta(run_times=RunTimes(lasted_ns=WINDOW, threads=busy), tracks=tracks)
+    found = accounted([event(SAMPLE, 0.0, 1.0)], of)
+    assert found.leading is not None
+    assert [found.threads[found.leading].id, found.threads[0].id] == [7, 5]
+
+
 def test_without_a_window_nothing_is_known() -> None:
     assert accounted([], meta(window_start_ns=None, window_end_ns=None)) == Account(None)
 

@@ -159,7 +159,7 @@ def test_no_collector_is_told_to_record_cuda_graphs_as_one() -> None:
     assert "cuda" in planning.words(Options(), {"ranges", "cuda"}, cuda=True, collecting=whole)
     [said] = whole.refused()
     assert "gpu.cuda_graphs" in said
-    assert "died" in said
+    assert "ends a job that replays a CUDA graph made before" in said
     assert planning.Collecting().refused() == ()
 
 
