@@ -64,6 +64,19 @@ GPU_SAMPLES_MAX: Final = 8192  # of one target: 13 min at ten a second, then hal
 CAPTURE_ITERATIONS_MAX: Final = 10_000
 REQUEST_ID_BYTES_MAX: Final = 128
 
+# Names of users and groups: NSS, which may ask a network
+NAMES_WAIT_SECONDS: Final = 0.5  # for one
+NAMES_SLOW_SECONDS: Final = 5.0  # in which, behind one that did not come,
+NAMES_WAIT_SECONDS_SLOW: Final = 0.02  # no more than this is waited for another
+NAMES_AT_ONCE: Final = 32  # threads that wait for a database: of a host whose directory is down
+NAMES_KEPT: Final = 4096  # of each database
+NAMES_KEPT_SECONDS: Final = 5.0  # in which one is not asked for again
+NAMES_SHARE_SECONDS: Final = 5.0  # for all names that a trace is shared with
+
+# Threads for calls of users; root's and the daemon's own have others
+CALL_THREADS: Final = 8
+CALL_THREADS_PER_UID: Final = 2
+
 # RPC
 RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB  # of an import
 RPC_REQUEST_BYTES_MAX: Final = 64 * 1024  # parsed on the event loop: 0.5 ms for 32,768 empty elements

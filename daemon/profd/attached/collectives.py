@@ -24,6 +24,8 @@ from profd.attached.places import collective_line, hangs_with_gil, own_line
 from profd.errors import BadInput, ProfdError
 from profd.fairness.few import Few
 from profd.fairness.room import Room
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.limits import (
     JUDGE_SECONDS,
     JUDGED_AT_ONCE,
@@ -90,7 +92,9 @@ class Collectives:
         jobs: dict[str, list[tuple[Process, Look]]] = {}
         for process in processes:
             if self._can(process):  # in a thread: stacks may be long
-                look = await asyncio.to_thread(_look, process, before, numbers, why, stacks.get(process.id, ()))
+                look = await in_thread(
+                    Holder.of_user(uid), _look, process, before, numbers, why, stacks.get(process.id, ())
+                )
                 jobs.setdefault(process.job, []).append((process, look))
         answers = await asyncio.gather(*(self._judge(uid, job, of_job) for job, of_job in jobs.items()))
         return [answer for answer in answers if answer is not None]
@@ -115,7 +119,7 @@ class Collectives:
         looks, dumps = [look for look, _ in asked], [dump for _, dump in asked]
         try:
             with contextlib.closing(Recalled()) as recalled:
-                args = await asyncio.to_thread(recalled.write, looks, dumps, time.time_ns(), world)
+                args = await in_thread(Holder.of_user(uid), recalled.write, looks, dumps, time.time_ns(), world)
                 async with asyncio.timeout(JUDGE_SECONDS):
                     found = await self._run_job(JUDGE_HANG, args, [recalled.fd])
             return verdict_of(found.get("verdict"))
@@ -144,7 +148,7 @@ class Collectives:
             said = await self._ask(uid, process, entries=False)
             try:
                 if isinstance(said, bytes):
-                    numbers[process.id] = await asyncio.to_thread(numbers_from_untrusted, said)
+                    numbers[process.id] = await in_thread(Holder.of_user(uid), numbers_from_untrusted, said)
                 else:
                     why[process.id] = said
             except BadInput as error:

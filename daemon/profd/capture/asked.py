@@ -23,6 +23,8 @@ from profd.errors import BadInput, ProfdError
 from profd.fairness.rare_line import RareLine
 from profd.fairness.rates import STARTS, Rate, Rates
 from profd.fairness.shares import Holder, Refused
+from profd.fairness.threads import in_thread
+from profd.kernel import names
 from profd.limits import (
     CAPTURE_TARGETS_MAX,
     REFUSED_CAPTURES_BURST,
@@ -38,7 +40,6 @@ from profd.targets.process import ProcessId
 from profd.targets.selector import Selector
 from profd.trust.audit_line import Audit
 from profd.trust.caller import Caller
-from profd.trust.identify import user_name
 
 _RATE: Final = Rate("program_requests", "requests of programs", WISHES_PER_SECOND, WISHES_BURST)
 _KEPT_RATE: Final = Rate(
@@ -129,7 +130,8 @@ class AskedByPrograms:
 
     async def _start(self, batch: _Batch, before: asyncio.Task[None] | None) -> None:
         wish = batch.first
-        caller = Caller(batch.uid, 0, await asyncio.to_thread(user_name, batch.uid), admin=False, pid=0)
+        holder = Holder(batch.uid, reserved=False)
+        caller = Caller(batch.uid, 0, await in_thread(holder, names.user_name, batch.uid), admin=False, pid=0)
         if before is not None:  # it may have the process already, and has a name that the next one must not take
             await asyncio.wait({before})
         # One that has ended, or runs another program since (exec), asks no more.

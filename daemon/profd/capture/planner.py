@@ -16,6 +16,8 @@ from profd.capture.machine import Graces
 from profd.capture.ports import Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
 from profd.model.capture import Fleet, Options, ProgramSteps, Reason, State
 from profd.sources.base import Offer, Source
@@ -99,11 +101,14 @@ class Planner:
         by_pid = bool(request.selector.pids) and not request.selector.children
         if by_pid:  # a look at every process of the host takes longer than all the rest
             # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
-            named = self._recalled(request.selector) or await self._asked(request.selector)
+            named = self._recalled(request.selector) or await self._asked(caller, request.selector)
             plans = await self._estimate(caller, request, named)
             if not any(_needs_family(plan) for plan in plans):
                 return plans
-        return await self._estimate(caller, request, await asyncio.to_thread(self._table.snapshot))
+        return await self._estimate(caller, request, await self._snapshot(caller))
+
+    async def _snapshot(self, caller: Caller) -> Sequence[Process]:
+        return await in_thread(Holder.of(caller), self._table.snapshot)
 
     async def steps(self, plans: Sequence[TargetPlan]) -> list[ProgramSteps | None]:
         """How far each of these is, where it can begin at a step."""
@@ -146,14 +151,14 @@ class Planner:
         found = [self._table.recall(pid) for pid in selector.pids]
         return [process for process in found if process is not None] if all(found) else []
 
-    async def _asked(self, selector: Selector) -> list[Process]:
+    async def _asked(self, caller: Caller, selector: Selector) -> list[Process]:
         """The processes of these pids. One that did not answer a moment ago (its memory or its host's cores are short)
         is asked again when it may be: whoever asks for it waits, and nobody else.
         """
-        found = await asyncio.to_thread(self._named, selector)
+        found = await in_thread(Holder.of(caller), self._named, selector)
         if len(found) < len(selector.pids) and any(map(procfs.unanswering, selector.pids)):
             await asyncio.sleep(PROC_STUCK_SECONDS)
-            found = await asyncio.to_thread(self._named, selector)
+            found = await in_thread(Holder.of(caller), self._named, selector)
         return found
 
     def _named(self, selector: Selector) -> list[Process]:
@@ -228,7 +233,7 @@ class Planner:
 
     async def targets(self, caller: Caller, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
-        snapshot = self._as_seen_by(caller, await asyncio.to_thread(self._table.snapshot))
+        snapshot = self._as_seen_by(caller, await self._snapshot(caller))
         found = self._found(caller, selector, snapshot).allowed
         named = everything or bool(selector.pids)
         shown = [p for p in found if everything or p.python or p.cuda or p.gpus or p.unread]
@@ -239,7 +244,7 @@ class Planner:
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
         """The processes of a selector; an empty one means all that the caller may profile."""
-        return self._found(caller, selector, self._as_seen_by(caller, await asyncio.to_thread(self._table.snapshot)))
+        return self._found(caller, selector, self._as_seen_by(caller, await self._snapshot(caller)))
 
     def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:

@@ -57,6 +57,11 @@ class Holder:
         """Of a caller."""
         return cls(caller.uid, caller.admin or caller.uid == os.geteuid())
 
+    @classmethod
+    def of_user(cls, uid: int) -> Self:
+        """Of a user whose rights are not known: reserved for who runs the daemon alone."""
+        return cls(uid, uid == os.geteuid())
+
 
 @dataclass(frozen=True, slots=True)
 class Share:

@@ -60,6 +60,21 @@ def make_directory(path: Path, mode: int) -> None:
         raise BadInput(f"{path} is not a directory")
 
 
+def check_ours(path: Path) -> None:
+    """BadInput for a directory in which another user can put links in the place of what we write and remove there."""
+    found = path.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        raise BadInput(
+            f"the state directory {path} belongs to uid {found.st_uid}, who could lead profd elsewhere by links in it. "
+            "Choose another, or make it root's."
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise BadInput(
+            f"everybody may write into the state directory {path}, and lead profd elsewhere by links in it. "
+            f"Look at what is in it, then: chmod o-w {path}"
+        )
+
+
 def _hint() -> str:
     return "" if os.geteuid() == 0 else " Without root, start `profd --user`."
 

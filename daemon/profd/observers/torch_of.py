@@ -6,12 +6,12 @@ All of it is the target's own word. It is only ever used with the target's own u
 from __future__ import annotations
 
 import os
-import pwd
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.kernel import names
 from profd.targets import procfs
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
@@ -121,10 +121,8 @@ def _cache(folder: Path, uid: int) -> str:
     elif home.startswith("/"):
         cache = f"{home}/.cache"
     else:
-        try:
-            cache = f"{pwd.getpwuid(uid).pw_dir}/.cache"
-        except (KeyError, OverflowError):
-            cache = ""
+        found = names.home(uid)
+        cache = f"{found}/.cache" if found else ""
     if not cache.startswith("/") or not _plain(cache):
         raise Elsewhere("its user's cache cannot be told; build it by hand: profctl torch build")
     return cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import tempfile
@@ -14,6 +13,8 @@ from profd.disk.eviction import Preview
 from profd.disk.space import Claim
 from profd.errors import BadInput
 from profd.fairness.few import Few
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
 from profd.limits import CAPTURE_TRACES_MAX, PACKED_AT_ONCE, PACKED_AT_ONCE_PER_UID
 from profd.model.capture import Loss
@@ -54,7 +55,7 @@ class Library(ReadLibrary):
         names = ["trace", *(other.name for other in asked.question.others)]
         places = {directory(name) for name in names} | {index(name) for name in names}
         with os.fdopen(os.memfd_create("profd-kept"), "rb") as kept:
-            layouts = await asyncio.to_thread(_packed, asked, names, kept.fileno())
+            layouts = await in_thread(asked.holder, _packed, asked, names, kept.fileno())
             if layouts is None:
                 return None
             others = {name: value for name, value in asked.arguments.items() if name not in places}
@@ -64,27 +65,30 @@ class Library(ReadLibrary):
     async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
         """Keep it from being evicted, or not any more. Owner, within limits, and admins."""
         record = await self._owned(caller, trace, "pin" if pinned else "unpin")
-        return await asyncio.to_thread(self.store.pin, record.id, pinned, limited=not caller.admin)
+        return await in_thread(Holder.of(caller), self._pin, record.id, pinned, not caller.admin)
+
+    def _pin(self, trace: str, pinned: bool, limited: bool) -> TraceRecord:
+        return self.store.pin(trace, pinned, limited=limited)
 
     async def evictions(self, caller: Caller, size: int) -> tuple[Preview, Sequence[TraceRecord]]:
         """What would go were a trace of the caller's of this size stored now, and those of it that they may see."""
         if size < 0:
             raise BadInput(f"A trace has no {size} bytes.")
-        preview = await asyncio.to_thread(self.store.preview, caller.uid, size)
+        preview = await in_thread(Holder.of(caller), self.store.preview, caller.uid, size)
         gone = [trace.id for trace in preview.gone if caller.admin or trace.uid == caller.uid]
-        return preview, await asyncio.to_thread(lambda: [self.store.get(trace) for trace in gone])
+        return preview, await in_thread(Holder.of(caller), lambda: [self.store.get(trace) for trace in gone])
 
     async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
         """Let exactly these users (names or uids) read it beside its owner; "*" = everybody. Owner and admins."""
         record = await self._owned(caller, trace, "share")
-        return await asyncio.to_thread(self.store.share, record.id, names)
+        return await in_thread(Holder.of(caller), self.store.share, record.id, names)
 
     async def delete(self, caller: Caller, trace: str) -> str:
         """Remove it at once, pinned or not; returns its id. Owner and admins."""
         if not trace:
             raise BadInput("Say which trace to remove: `profctl rm TRACE`.")
         record = await self._owned(caller, trace, "remove")
-        await asyncio.to_thread(self.store.delete, record.id)
+        await in_thread(Holder.of(caller), self.store.delete, record.id)
         return record.id
 
     async def import_file(
@@ -102,7 +106,7 @@ class Library(ReadLibrary):
         `capture`: NEW for one of its own, which several files are to be of, or the id of such a one (else BadInput).
         """
         name = Path(label).name or "import"
-        of = await asyncio.to_thread(self._capture_of_imports, caller, capture) if capture else ""
+        of = await in_thread(Holder.of(caller), self._capture_of_imports, caller, capture) if capture else ""
         return await self._import(caller, fd, form, on_progress, source="import", title=name, capture=of)
 
     def _capture_of_imports(self, caller: Caller, capture: str) -> str:

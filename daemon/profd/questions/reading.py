@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 
 from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
 from profd.fairness.few import Few
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.fairness.to_the_end import to_the_end
 from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
@@ -99,6 +101,11 @@ class Asked:
     capture: str = ""  # the whole id; empty: a trace is asked
     uid: int = -1  # who asks
 
+    @property
+    def holder(self) -> Holder:
+        """Whose share its work is of."""
+        return Holder.of_user(self.uid)
+
 
 class ReadLibrary:
     """All verbs that read stored traces. `trace` is an id, a prefix, or empty for the caller's latest
@@ -119,16 +126,16 @@ class ReadLibrary:
 
         Where that is more, their own: of others' a fifth, since anybody may share as many with them as they like.
         """
-        return await asyncio.to_thread(self._visible, caller, limit or LIST_DEFAULT)
+        return await in_thread(Holder.of(caller), self._visible, caller, limit or LIST_DEFAULT)
 
     async def get(self, caller: Caller, trace: str) -> TraceRecord:
         """One trace."""
-        return await asyncio.to_thread(self._resolve, caller, trace)
+        return await in_thread(Holder.of(caller), self._resolve, caller, trace)
 
     async def meta(self, caller: Caller, trace: str) -> TraceMeta:
         """Everything a trace says of itself."""
         record = await self.get(caller, trace)
-        return await asyncio.to_thread(self._stored.meta, record.id)
+        return await in_thread(Holder.of(caller), self._stored.meta, record.id)
 
     async def asked(
         self, caller: Caller, name: str, trace: str, values: Mapping[str, object], capture: str | None = None
@@ -161,7 +168,7 @@ class ReadLibrary:
         for argument, which in captures.items():
             # Thousands of traces take a tenth of a second, whether or not there is a worker for the question then.
             async with self._looks.place(caller.uid):
-                looking = asyncio.to_thread(self._found_of, caller, question, argument, which)
+                looking = in_thread(Holder.of(caller), self._found_of, caller, question, argument, which)
                 found, places = await to_the_end(looking)
             checked |= places
             traces[argument] = found
@@ -179,8 +186,8 @@ class ReadLibrary:
     async def files(self, caller: Caller, trace: str, capture: str | None = None) -> Sequence[tuple[TraceRecord, Path]]:
         """The files that have the events of a trace, or of all traces of a capture, in their order."""
         found = [await self.get(caller, trace)] if capture is None else None
-        records = await asyncio.to_thread(self._traces_of, caller, capture or "") if found is None else found
-        return await asyncio.to_thread(self._files_of, records)
+        records = await in_thread(Holder.of(caller), self._traces_of, caller, capture or "") if found is None else found
+        return await in_thread(Holder.of(caller), self._files_of, records)
 
     def check(self, traces: Iterable[str]) -> None:
         """Compare all files of these with their sums. Blocking. BadTrace for what has changed, BadInput in a store."""
@@ -216,12 +223,12 @@ class ReadLibrary:
             found = await self._run_job(name, {**arguments, ASKS: True}, fds)
             if not found.get("needs_staging"):
                 return found
-        staging = await asyncio.to_thread(self._stored.rollups_staging, asked.traces) if rollups else None
+        staging = await in_thread(asked.holder, self._stored.rollups_staging, asked.traces) if rollups else None
         if staging is None:
             return await self._run_job(name, arguments, fds)
         try:
             found = await self._run_job(name, {**arguments, "staging": str(staging)}, fds)
-            await asyncio.to_thread(self._take, staging, [one.id for one in asked.traces], rollups)
+            await in_thread(asked.holder, self._take, staging, [one.id for one in asked.traces], rollups)
             return found
         finally:
             await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)

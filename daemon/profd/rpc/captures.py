@@ -21,6 +21,7 @@ from profd.fairness.few import Few
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.room import Room
 from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.limits import (
     CAPTURE_TARGETS_MAX,
     STACKS_AT_ONCE,
@@ -174,7 +175,7 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             raise BadInput(f"{len(message.pids)} pids were named; at most {CAPTURE_TARGETS_MAX} are taken")
         caller, pids = callers.current(), list(message.pids)
         if pids and not caller.host_pids:  # seldom: a thread is milliseconds away where cores are busy
-            pids = await asyncio.to_thread(self._translate_pids, caller, pids)
+            pids = await in_thread(Holder.of(caller), self._translate_pids, caller, pids)
         return translate.selector_from_untrusted(message, pids)
 
     async def _stacks(
@@ -187,10 +188,11 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         except ProfdError as error:
             answer.error = translate.text(str(error))
             return answer, ()
-        if not room.take(await asyncio.to_thread(_bytes_of, threads)):
+        holder = Holder.of(callers.current())
+        if not room.take(await in_thread(holder, _bytes_of, threads)):
             answer.error = _TOO_LONG
             return answer, ()
-        await asyncio.to_thread(_tell, answer, threads)
+        await in_thread(holder, _tell, answer, threads)
         return answer, threads
 
 

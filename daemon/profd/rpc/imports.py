@@ -10,6 +10,8 @@ from profproto.v1 import trace_pb2 as pb
 
 from profd.disk.space import Claim
 from profd.errors import BadInput, BadTrace, Exhausted
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.importing.ingest import format_of
 from profd.limits import IMPORT_BYTES_MAX, IMPORT_IDLE_SECONDS
 from profd.rpc.translate import text
@@ -26,9 +28,13 @@ class Received(NamedTuple):
 
 
 async def received(
-    chunks: AsyncIterator[pb.ImportChunk], file: BinaryIO, claim: Claim, idle_seconds: float = IMPORT_IDLE_SECONDS
+    chunks: AsyncIterator[pb.ImportChunk],
+    file: BinaryIO,
+    claim: Claim,
+    holder: Holder,
+    idle_seconds: float = IMPORT_IDLE_SECONDS,
 ) -> Received:
-    """Write a streamed file down; what came with it.
+    """Write a streamed file down; what came with it. `holder`: whose it is.
 
     Raises BadTrace when it is empty, BadInput when it is too large, Exhausted when it stalls or the disk runs short.
     """
@@ -46,12 +52,12 @@ async def received(
         if size + more > IMPORT_BYTES_MAX:
             raise BadInput(f"the file is larger than {IMPORT_BYTES_MAX} bytes, the limit of one import")
         if size + more > promised:
-            promised = size + await asyncio.to_thread(claim.hold, size, more)
+            promised = size + await in_thread(holder, claim.hold, size, more)
         size += more
-        await asyncio.to_thread(file.write, chunk.data)
+        await in_thread(holder, file.write, chunk.data)
     if not size:
         raise BadTrace("the file is empty")
-    await asyncio.to_thread(file.seek, 0)  # flushes, too
+    await in_thread(holder, file.seek, 0)  # flushes, too
     claim.wrote(size)
     return Received(label or "import", dialect, capture)
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -17,6 +16,8 @@ from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
 from profd.errors import BadInput
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.fairness.to_the_end import to_the_end
 from profd.importing.ingest import format_of
 from profd.limits import (
@@ -82,7 +83,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             return await to_the_end(self._listed(caller, min(request.limit, LIST_MAX)))
 
     async def _listed(self, caller: Caller, limit: int) -> pb.ListTracesResponse:
-        return await asyncio.to_thread(_list_message, await self._library.list(caller, limit))
+        return await in_thread(Holder.of(caller), _list_message, await self._library.list(caller, limit))
 
     async def GetTrace(self, request: pb.TraceRef, context: object) -> pb.Trace:
         return trace_message(await self._library.get(callers.current(), request.id))
@@ -123,15 +124,16 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
         limit = min(asked.arguments["limit"] or _ROWS_ASKED, _ROWS_ASKED)
         asked = replace(asked, arguments={**asked.arguments, "limit": limit})
         text = await whole(self._library, asked, KEY_AVERAGES_BYTES_MAX, _OTHERWISE)
-        return await asyncio.to_thread(_averages_message, text)  # in Python, row by row: others have their turns
+        # In Python, row by row: others have their turns.
+        return await in_thread(Holder.of(callers.current()), _averages_message, text)
 
     async def Import(self, request: AsyncIterator[pb.ImportChunk], context: object) -> pb.ImportResponse:
         caller = callers.current()
         with (
             self._library.claim(caller, "this import") as claim,
-            contextlib.closing(await asyncio.to_thread(self._library.spool)) as file,
+            contextlib.closing(await in_thread(Holder.of(caller), self._library.spool)) as file,
         ):
-            label, dialect, capture = await received(request, file, claim)
+            label, dialect, capture = await received(request, file, claim, Holder.of(caller))
             form = format_of(dialect)
             record = await self._library.import_file(caller, file.fileno(), label, form, capture=capture)
         return pb.ImportResponse(trace=trace_message(record))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pwd
+import time
 from collections.abc import Iterable
 from typing import Final
 
 from profd.errors import BadInput, Denied
-from profd.limits import SHARE_NAME_CHARACTERS_MAX
+from profd.kernel import names as directory
+from profd.limits import NAMES_SHARE_SECONDS, SHARE_NAME_CHARACTERS_MAX
 from profd.store.catalog import EVERYBODY_UID, TraceRecord
 from profd.trust.caller import Caller
 
@@ -24,20 +25,29 @@ def may_read(caller: Caller, record: TraceRecord) -> bool:
 
 
 def readers_of(names: Iterable[str]) -> dict[str, int]:
-    """The uids that these names have now; "*" is everybody. Asks the user database. BadInput for who is none."""
-    return {name: _uid_of(name) for name in sorted(set(names))}
+    """The uids that these names have now; "*" is everybody. Asks the user database.
+
+    BadInput for who is none, Exhausted where the database does not say within seconds, for all of them together.
+    """
+    end = time.monotonic() + NAMES_SHARE_SECONDS
+    return {name: _uid_of(name, end) for name in sorted(set(names))}
 
 
-def _uid_of(name: str) -> int:
+def _uid_of(name: str, end: float) -> int:
     if name == EVERYBODY:
         return EVERYBODY_UID
     if not name or not name.isprintable() or len(name) > SHARE_NAME_CHARACTERS_MAX:
         raise BadInput("Names of users are printable and not empty; '*' means everybody.")
     try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        if name.isascii() and name.isdecimal() and int(name) <= _UID_MAX:
-            return int(name)
+        uid = directory.uid_of(name, max(0.0, end - time.monotonic()))
+    except directory.Silent as error:
+        raise directory.Silent(
+            f"This host's directory of users (NSS) does not say who {name!r} is. Give uids, or try again later."
+        ) from error
+    if uid is not None:
+        return uid
+    if name.isascii() and name.isdecimal() and int(name) <= _UID_MAX:
+        return int(name)
     raise BadInput(f"There is no user {name!r} on this host: name one that there is, give a uid, or '*' for everybody.")
 
 

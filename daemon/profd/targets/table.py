@@ -9,7 +9,6 @@ a while that has a limit (targets/guarded.py) and under no lock of ours; callers
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.errors import Exhausted, NotFound
+from profd.kernel import names
 from profd.limits import PROC_LOOK_BYTES_PER_SECOND
 from profd.targets import cgroup, environ, procfs
 from profd.targets.guarded import Operation
@@ -330,10 +330,9 @@ class ProcessTable:
         name = self._users.get(uid)
         if name is None:
             try:
-                name = pwd.getpwuid(uid).pw_name
-            except (KeyError, OverflowError):  # a container's uid, or none at all
-                name = str(uid)
-            self._users[uid] = name
+                name = self._users[uid] = names.user(uid)
+            except names.Silent:
+                return str(uid)  # until it is known
         return name
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from profd import __version__
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.reception import Closing, Reception
 from profd.fairness.shares import Holder, Refused, Share, Shares
+from profd.fairness.thread_by_turns import ThreadByTurns
 from profd.kernel import nobody
 from profd.kernel.peer import Peer
 from profd.limits import (
@@ -77,6 +78,7 @@ class ControlServer:
         self._payer = payer
         self._closing = closing
         self._waiting = Shares(_CONNECTIONS)  # for a name
+        self._asked: set[Future[None]] = set()
         self._rate = Rates(rate)  # of streamers, by whom they serve
         self._reception = Reception(
             rate,
@@ -85,8 +87,8 @@ class ControlServer:
             answer=_refusal(rate.refusal(_RETRY_SECONDS)),
             refused=lambda count, uid: on_refused(rate.kind, count),
         )
-        # Names come from NSS, which may ask the network; one thread is enough and bounds it.
-        self._names = ThreadPoolExecutor(1, "profd-names")
+        # A process may not answer for a moment, nor its user's name come (NSS): one thread, users in turn.
+        self._names = ThreadByTurns("profd-tokens")
 
     def set_admin_group(self, group: str) -> None:
         """Whose members are admins in tokens from now on."""
@@ -99,7 +101,8 @@ class ControlServer:
     def close(self) -> None:
         """Stop serving and close the socket; its file stays for whoever bound it."""
         self._reception.close()
-        self._names.shutdown(wait=False, cancel_futures=True)
+        for future in tuple(self._asked):
+            future.cancel()
 
     def listen_on(self, listener: socket.socket) -> None:
         """Accept on another bound, listening socket from now on: the file of the one before is gone."""
@@ -124,9 +127,11 @@ class ControlServer:
         if peer.uid == nobody.STREAMER:  # the reception does not know for whom it comes
             self._rate.take(holder)
         held.enter_context(self._waiting.take(holder))
-        future = asyncio.get_running_loop().run_in_executor(self._names, self._identify, connection, peer)
+        future = self._names.submit(payer, self._identify, connection, peer)
         held.callback(self._close, connection)
-        future.add_done_callback(lambda _done: held.close())
+        held.callback(self._asked.discard, future)
+        self._asked.add(future)
+        asyncio.wrap_future(future).add_done_callback(lambda _done: held.close())
 
     def _refuse(self, connection: socket.socket, error: Refused) -> None:
         self._on_refused(error.kind, 1)

@@ -8,12 +8,10 @@ on, is judged by what it was then.
 from __future__ import annotations
 
 import ctypes
-import grp
-import pwd
 import socket
 from typing import Final
 
-from profd.kernel import nobody
+from profd.kernel import names, nobody
 from profd.kernel.peer import Peer
 from profd.targets import procfs
 from profd.targets.starts import starts
@@ -39,15 +37,7 @@ def caller_of(sock: socket.socket, peer: Peer, admin_group: str) -> Caller:
     groups = _groups(sock)
     # A streamer is in the group that may connect, which may be the admins'.
     admin = uid == 0 or (uid != nobody.STREAMER and _is_member(uid, gid, groups, admin_group))
-    return Caller(uid, gid, user_name(uid), admin, pid, groups, started, shares_pids(pid))
-
-
-def user_name(uid: int) -> str:
-    """The name of a uid, or the number as text. May ask the network (NSS): not for the event loop."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return Caller(uid, gid, names.user_name(uid), admin, pid, groups, started, shares_pids(pid))
 
 
 def start_ticks(pid: int) -> int:
@@ -73,9 +63,6 @@ def _groups(sock: socket.socket) -> tuple[int, ...]:
 def _is_member(uid: int, gid: int, groups: tuple[int, ...], name: str) -> bool:
     if not name:
         return False
-    try:
-        group = grp.getgrnam(name)
-    except KeyError:
-        return False
+    found = names.gid_of(name)
     # Not by the member list of the database: a login from before the membership has no right yet.
-    return group.gr_gid == gid or group.gr_gid in groups
+    return found is not None and (found == gid or found in groups)

@@ -10,6 +10,8 @@ from enum import Enum, auto
 from typing import Final
 
 from profd.fairness.few import Few
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.limits import JAX_PROBES_AT_ONCE, JAX_PROBES_AT_ONCE_PER_UID
 from profd.sources.jax.listeners import Listener, Listening, listening
 from profd.sources.jax.service import Service, ServiceFailed
@@ -86,7 +88,7 @@ class Finder:
 
     async def listeners(self, process: Process) -> tuple[Listener, ...]:
         """Where it listens now; nothing is asked, and nothing kept."""
-        return (await asyncio.to_thread(self._look, process)).listeners
+        return (await self._looked(process)).listeners
 
     async def close(self) -> None:
         """End every look."""
@@ -95,8 +97,11 @@ class Finder:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _looked(self, process: Process) -> Listening:
+        return await in_thread(Holder.of_user(process.uid), self._look, process)
+
     async def _find(self, process: Process) -> Found:
-        where = await asyncio.to_thread(self._look, process)
+        where = await self._looked(process)
         before = self._answers.get(process.id, {})
         now = self._clock()
         answers = {listener: before[listener] for listener in where.listeners if listener in before}

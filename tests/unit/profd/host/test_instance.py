@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from profd.errors import BadInput, Unavailable
-from profd.host.instance import Lock, clear_socket, make_directory
+from profd.host.instance import Lock, check_ours, clear_socket, make_directory
 
 
 @pytest.fixture
@@ -74,3 +74,21 @@ def test_directory_that_cannot_be(folder: Path) -> None:
         make_directory(folder / "file", 0o700)
     with pytest.raises(BadInput, match="cannot be made"):
         make_directory(folder / "file" / "below", 0o700)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_state_directory_of_another_user_is_none(folder: Path) -> None:
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 4321, 4321)
+    with pytest.raises(BadInput, match="belongs to uid 4321"):
+        check_ours(theirs)
+
+
+def test_a_state_directory_that_everybody_may_write_into_is_none(folder: Path) -> None:
+    open_ = folder / "open"
+    open_.mkdir()
+    check_ours(open_)
+    open_.chmod(0o1777)
+    with pytest.raises(BadInput, match="chmod o-w"):
+        check_ours(open_)

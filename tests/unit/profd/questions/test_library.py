@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import pwd
 import threading
 from dataclasses import replace
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from profd.errors import BadInput, Denied, Exhausted, JobFailed, NotFound
 from profd.kernel.identity import SAME
+from profd.questions import library as library_module
 from profd.questions.library import Library
 from profd.questions.reading import with_record
 from profd.questions.table import QUESTIONS
@@ -130,6 +133,33 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
     assert len(stored) == (0 if failing else 1)
     assert told == [("trace.import", "ann", trace) for trace in stored]  # for the audit log
     assert not staged(store)
+
+
+@pytest.mark.parametrize("caller", [ANN, ROOT], ids=["a user", "root"])
+async def test_what_is_packed_for_who_has_gone_goes_into_no_other_file(library, tmp_path, monkeypatch, caller):
+    """A thread that packs names its file by the number of a descriptor, which is soon another file's."""
+    record = add(library.store, ANN, capture="c0123456789ab")
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(asked, names, out):
+        entered.set()
+        assert go_on.wait(60)
+        os.write(out, b"of ann's traces")
+
+    monkeypatch.setattr(library_module, "_packed", slow)
+    asked = await library.asked(caller, "top", "", {}, capture=record.capture)
+    task = asyncio.create_task(library.answer(asked))
+    assert await asyncio.to_thread(entered.wait, 60)
+    task.cancel()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    with contextlib.ExitStack() as others:
+        files = [others.enter_context((tmp_path / f"of_bob{number}").open("wb")) for number in range(64)]
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.get_running_loop().shutdown_default_executor()
+        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 64
 
 
 async def test_only_regular_files_are_imported(library):

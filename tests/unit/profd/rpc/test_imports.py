@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from profd.disk.space import Claim, Space
 from profd.errors import BadTrace, DiskFull, Exhausted
+from profd.fairness.shares import Holder
 from profd.rpc.imports import received
 from profproto.v1 import trace_pb2 as pb
+
+ALICE = Holder(1001, reserved=False)
 
 
 def claim(free: int = 1 << 30) -> Claim:
@@ -26,10 +29,10 @@ async def sent(*pieces: bytes) -> AsyncIterator[pb.ImportChunk]:
 
 async def test_what_came_is_written() -> None:
     file = io.BytesIO()
-    assert await received(sent(b"ab", b"c"), file, claim()) == ("t.json", "", "")
+    assert await received(sent(b"ab", b"c"), file, claim(), ALICE) == ("t.json", "", "")
     assert file.read() == b"abc"
     with pytest.raises(BadTrace, match="empty"):
-        await received(sent(), file, claim())
+        await received(sent(), file, claim(), ALICE)
 
 
 async def test_one_that_stalls_is_given_up() -> None:
@@ -38,7 +41,7 @@ async def test_one_that_stalls_is_given_up() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(Exhausted, match=r"nothing came of this import for 0\.01 s"):
-        await received(stalling(), io.BytesIO(), claim(), idle_seconds=0.01)
+        await received(stalling(), io.BytesIO(), claim(), ALICE, idle_seconds=0.01)
 
 
 async def test_empty_chunks_are_no_progress() -> None:
@@ -48,11 +51,11 @@ async def test_empty_chunks_are_no_progress() -> None:
             await asyncio.sleep(0)
 
     with pytest.raises(Exhausted, match=r"nothing came of this import for 0\.05 s"):
-        await received(dripping(), io.BytesIO(), claim(), idle_seconds=0.05)
+        await received(dripping(), io.BytesIO(), claim(), ALICE, idle_seconds=0.05)
 
 
 async def test_nothing_is_written_that_there_is_no_room_for() -> None:
     file = io.BytesIO()
     with pytest.raises(DiskFull, match="this import needs 60 more bytes"):
-        await received(sent(bytes(50), bytes(60)), file, claim(100 - 50))
+        await received(sent(bytes(50), bytes(60)), file, claim(100 - 50), ALICE)
     assert len(file.getvalue()) == 50

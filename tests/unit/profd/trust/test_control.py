@@ -110,7 +110,7 @@ print(sum(b"retry_s" in s.recv(65536) for s in open_[-10:]))
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: Path) -> None:
     control, go = Control(folder / "c"), threading.Event()
-    control.server._names.submit(go.wait)  # as a name service that does not answer
+    control.server._names.submit(4321, go.wait)  # as a name service that does not answer
     count = str(CONTROL_CONNECTIONS_PER_UID_MAX + 10)
     command = [sys.executable, "-c", FLOOD, str(control.path), count]
     flood = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -121,6 +121,21 @@ async def test_who_asks_too_often_at_once_is_told_so_and_nobody_else_is(folder: 
     await eventually(lambda: control.server._waiting._reserve.total() == 1)
     go.set()
     assert "token" in await mine
+    await control.close()
+
+
+async def test_users_are_told_in_turn(folder: Path) -> None:
+    control, go, told = Control(folder / "c"), threading.Event(), list[int]()
+    for _ in range(3):
+        control.server._names.submit(4321, go.wait)
+    control.server._names.submit(4321, told.append, 4321)
+    mine = asyncio.create_task(asyncio.to_thread(ask, control.path))
+    identify = control.server._identify
+    control.server._identify = lambda *peer: (told.append(0), identify(*peer))[1]  # type: ignore[method-assign]
+    await eventually(lambda: control.server._waiting._reserve.total() == 1 or control.server._waiting._held)
+    go.set()
+    assert "token" in await mine
+    assert told[0] == 0
     await control.close()
 
 

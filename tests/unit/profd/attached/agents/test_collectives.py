@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from profd.answers.hangs.job import judged
 from profd.answers.hangs.look import State
-from profd.answers.hangs.recalled import JUDGE_HANG
+from profd.answers.hangs.recalled import JUDGE_HANG, Recalled
 from profd.attached import collectives
 from profd.attached.agents.protocol import Kind
 from profd.attached.collectives import Collectives, JobVerdict
@@ -109,3 +111,29 @@ async def test_a_worker_that_lies_or_dies_leaves_the_question_open(verdict: dict
     [said] = await asked(run_job=run_job)
     assert said.verdict.state is State.UNKNOWN
     assert "was not read" in said.verdict.sentences[0]
+
+
+async def test_what_is_remembered_for_who_has_gone_goes_into_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that writes names its file by the number of a descriptor, which is soon another file's."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(self: Recalled, *said: object) -> None:
+        entered.set()
+        assert go_on.wait(60)
+        os.write(self.fd, b"of a target")
+
+    monkeypatch.setattr(Recalled, "write", slow)
+    asking = asyncio.create_task(asked())
+    assert await asyncio.to_thread(entered.wait, 60)
+    asking.cancel()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    with contextlib.ExitStack() as others:
+        files = [others.enter_context((tmp_path / f"other{number}").open("wb")) for number in range(64)]
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await asyncio.get_running_loop().shutdown_default_executor()
+        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 64
