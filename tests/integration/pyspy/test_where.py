@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.errors import Denied, Exhausted, JobFailed, NotFound
@@ -17,6 +18,7 @@ from profd.model.capture import Reason
 from profd.model.frame import Frame
 from profd.sources.pyspy import tool
 from profd.sources.pyspy import where as where_module
+from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.permission import Rights
 from profd.sources.pyspy.target import Target
 from profd.sources.pyspy.where import stacks
@@ -60,6 +62,21 @@ async def test_a_join_names_the_thread_whose_end_it_waits_for(native: bool) -> N
     assert threads["MainThread"].joins == threads["holder"].thread
     assert threads["waiter"].joins == threads["holder"].thread
     assert not threads["holder"].joins
+
+
+async def test_a_look_at_locks_has_no_warden(monkeypatch: pytest.MonkeyPatch) -> None:
+    wardens, started = 0, tool._start_warden
+
+    async def start(*arguments: Any) -> asyncio.subprocess.Process:
+        nonlocal wardens
+        wardens += 1
+        return await started(*arguments)
+
+    monkeypatch.setattr(tool, "_start_warden", start)
+    monkeypatch.setattr(where_module, "confine", lambda *of: dataclasses.replace(confine(*of), warden=True))
+    with running(TWO_THREADS) as job:
+        await stacks(process_of(job))
+    assert wardens == 1  # of the stacks
 
 
 TORN = '[{"thread_id": 1, "active": true, "frames": [{"name": "numbers"}]}]'

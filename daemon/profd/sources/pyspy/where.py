@@ -180,6 +180,8 @@ async def _said(
     pid = target.process.id.pid
     try:
         confinement = await asyncio.to_thread(confine, target.process, native)
+        if program is None:  # it opens no library, so nobody need hand one over
+            confinement = dataclasses.replace(confinement, warden=False)
         pyspy = await tool.spawn(program, arguments, confinement, "launch" if program else "locks")
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
