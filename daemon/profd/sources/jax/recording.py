@@ -15,6 +15,8 @@ from profproto.profiler import profiler_pb2 as pb
 
 from profd.errors import Exhausted
 from profd.fairness.few import Places
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
 from profd.model.capture import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
@@ -192,7 +194,7 @@ class JaxRecorder:
             self._session.claim.hold(self._bytes, len(answer), len(answer))
         except Exhausted as error:
             raise ServiceFailed(Failure.NO_ROOM, str(error)) from error
-        size = await asyncio.to_thread(write, answer, path)
+        size = await in_thread(Holder.of_user(self._accepted.uid), write, answer, path)
         self._bytes += size
         self._session.claim.wrote(self._bytes)
         return Window(began_ns, min(ended_ns, collected_ns), collected_ns, path if size else None)

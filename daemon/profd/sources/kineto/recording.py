@@ -16,6 +16,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.model.capture import Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.kineto import failures, planning
@@ -276,7 +278,7 @@ class KinetoRecorder:
             if taken.code is not Refusal.NO_ANSWER:  # what is refused is not swept either
                 await asyncio.to_thread(self._leftovers.done, attempt.name)
             return failures.refused(taken)
-        seen = await asyncio.to_thread(edges, taken.path)
+        seen = await in_thread(Holder.of_user(self._process.uid), edges, taken.path)
         if seen.trace_id is not None and seen.trace_id != attempt.token:
             await asyncio.to_thread(forget, self._session.directory)
             return failures.failed(Reason.FILE_REFUSED, "the file holds another request's trace")
@@ -312,7 +314,7 @@ class KinetoRecorder:
         wanted = self._options.iterations
         if not wanted:
             return
-        steps = await asyncio.to_thread(optimizer_steps, path, wanted)
+        steps = await in_thread(Holder.of_user(self._process.uid), optimizer_steps, path, wanted)
         if steps < wanted:
             recording.not_honoured.append(
                 f"iterations: {wanted} asked, {steps} optimizer steps recorded; kineto falls back to "
