@@ -38,16 +38,19 @@ def _uid_of(name: str, end: float) -> int:
         return EVERYBODY_UID
     if not name or not name.isprintable() or len(name) > SHARE_NAME_CHARACTERS_MAX:
         raise BadInput("Names of users are printable and not empty; '*' means everybody.")
+    number = int(name) if name.isascii() and name.isdecimal() and int(name) <= _UID_MAX else None
     try:
         uid = directory.uid_of(name, max(0.0, end - time.monotonic()))
     except directory.Silent as error:
-        raise directory.Silent(
-            f"This host's directory of users (NSS) does not say who {name!r} is. Give uids, or try again later."
-        ) from error
+        if number is None:
+            raise directory.Silent(
+                f"This host's directory of users (NSS) does not say who {name!r} is. Give uids, or try again later."
+            ) from error
+        return number
     if uid is not None:
         return uid
-    if name.isascii() and name.isdecimal() and int(name) <= _UID_MAX:
-        return int(name)
+    if number is not None:
+        return number
     raise BadInput(f"There is no user {name!r} on this host: name one that there is, give a uid, or '*' for everybody.")
 
 
