@@ -10,6 +10,7 @@ from profd.errors import BadInput, Exhausted
 from profd.kernel import names
 from profd.store import access
 from profd.store.access import readers_of
+from profd.store.catalog import EVERYBODY_UID
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_directory_that_does_not_answer_is_given_up() -> None:
 
 @pytest.mark.usefixtures("silent")
 def test_uids_are_taken_without_the_directory() -> None:
-    assert readers_of(["1001", "*"]) == {"1001": 1001, "*": access.EVERYBODY_UID}
+    assert readers_of(["1001", "*"]) == {"1001": 1001, "*": EVERYBODY_UID}
 
 
 def test_who_is_unknown_is_no_reader() -> None:
