@@ -4,7 +4,7 @@ One that is kept guards a child that has its user's uid: who does not hold all t
 by the kernel's check of ptrace(2), which is also that of `/proc/PID/fd` and `mem` and of pidfd_getfd(2).
 """
 
-# Launchers import this before the first sample: nothing here needs typing.
+# Launchers import this: nothing here needs typing.
 
 from __future__ import annotations
 

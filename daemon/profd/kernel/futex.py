@@ -4,8 +4,6 @@ CPython's GIL is in the interpreter's own data (_PyRuntime), where nothing else 
 allocates all its other locks. docs/decisions/0023-lock-holders.md.
 """
 
-# Launchers import this before they look: nothing here needs typing.
-
 from __future__ import annotations
 
 import os

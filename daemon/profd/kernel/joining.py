@@ -1,6 +1,6 @@
 """Into the cgroup that bounds a child of the daemon, which the child enters itself, before it is another user."""
 
-# Launchers import this before the first sample: nothing here needs typing.
+# Launchers import this: nothing here needs typing.
 
 from __future__ import annotations
 

@@ -21,8 +21,6 @@ from profd.targets.process import Process
 _HELPER: Final = re.compile(
     r" -m (?:profd\.(?:workers\.process|targets\.errands\.server|attached\.ingest\.streamer|gpu\.pm_sampler|offline)"
     r"|profclient\.(?:drain|relay|streamer|torch\.builder))(?: |$)"
-    # A sampler before its exec, and what is beside it (sources.pyspy.tool).
-    r"| -I -S -c import sys; sys\.path\.append\(sys\.argv\.pop\(1\)\); from profd\.sources\.pyspy\.\w+ import main; "
 )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from profd import _host
 from profd.errors import Unavailable
 from profd.kernel import passed
 from profd.limits import (
@@ -43,11 +44,7 @@ FULL_SHARE: Final = 0.5
 HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
-_PACKAGES: Final = Path(__file__).resolve().parents[3]
-# Without site-packages, which cost as much as the rest of the start.
-_RUN: Final = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from profd.sources.pyspy.{} import main; main(sys.argv[1:])"
-)
+_SAMPLER: Final = Path(str(_host.__file__)).with_name("profd-sampler")  # native/sampler
 _VERSION: Final = re.compile(r"py-spy (\d+)\.(\d+)\.(\d+)")
 _COLOUR: Final = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -146,11 +143,11 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
 
 
 async def spawn(
-    program: Path | None, arguments: list[str], confinement: Confinement, module: str = "launch"
+    program: Path | None, arguments: list[str], confinement: Confinement, what: str = "launch"
 ) -> asyncio.subprocess.Process:
     """Start py-spy confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
 
-    With no program: a module of this package, which confines itself as `launch` does. Raises OSError, also when too
+    With no program: `what` of the others, which confines itself as `launch` does. Raises OSError, also when too
     many of its user's have not gone.
     """
     if _left[confinement.uid] >= SAMPLERS_LEFT_MAX:
@@ -183,7 +180,7 @@ async def spawn(
         where = (_numbers(confinement.cores), confinement.group)
         try:
             pyspy = await asyncio.create_subprocess_exec(
-                *_alone(module),
+                *_alone(what),
                 *(str(value) for value in (os.getpid(), memory_bytes(confinement.native), *who, *where)),
                 *([] if program is None else [str(program)]),
                 *arguments,
@@ -281,9 +278,9 @@ def _take_no_descriptors(stream: asyncio.StreamReader | None) -> None:
             passed.take_none(mine)
 
 
-def _alone(module: str) -> tuple[str, ...]:
-    """A module of this package in an interpreter of its own."""
-    return (sys.executable, "-I", "-S", "-c", _RUN.format(module), str(_PACKAGES))
+def _alone(what: str) -> tuple[str, ...]:
+    """The program that becomes a sampler (`launch`), looks at locks (`locks`), or is a `warden`."""
+    return str(_SAMPLER), what
 
 
 def _pipe_with(said: bytes) -> int:

@@ -12,10 +12,7 @@ import profd
 # Who names a path below /proc/PID, and why nobody waits for that.
 NAMED = {
     "sources/pyspy/confinement.py": "maps by the room; modes of files below the root behind that",
-    "sources/pyspy/launch.py": "in the child that becomes the sampler, which is ended at its deadline",
-    "sources/pyspy/locks.py": "in a process of its own, which is ended at its deadline as a sampler is",
     "sources/pyspy/tool.py": "status, task and schedstat, which never wait, and of our own samplers",
-    "sources/pyspy/warden.py": "in a process of its own, which dies with its sampler",
     "observers/builder.py": "by the room",
     "targets/guarded.py": "stat(2) of the directory, which never waits",
     "targets/identity.py": "by the room",
@@ -37,7 +34,6 @@ BELOW = {
     "observers/builder.py": "a folder of ours: opened by the room, and compared by the errands",
     "observers/torch_of.py": "for a process of the errands",
     "sources/pyspy/confinement.py": "for a process of the errands",
-    "sources/pyspy/warden.py": "in a process of its own, which dies with its sampler",
     "targets/table.py": "for a process of the errands",
 }
 # Who may touch files of targets: what runs in a process that can be given up.

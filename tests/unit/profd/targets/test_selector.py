@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadInput, Denied, NotFound
-from profd.sources.pyspy.tool import _alone
 from profd.targets.selector import Families, Selector, check_untrusted_selector, select, serves_profd
 
 from tests.support.captures import process
@@ -119,7 +118,6 @@ def test_descendants_end_even_in_loops(pairs: list[tuple[int, int]]) -> None:
         ("python -P -m profd.attached.ingest.streamer --link 5 --socket /run/profd/profd.sock", True),
         ("python -P -s -m profclient.torch.builder", True),
         ("python -P -m profclient.relay", True),
-        ("python -c from profd.sources.pyspy.launch import main", False),
         ("python -m profd.workers.process_of_mine", False),
         ("python -m profd.main --state-dir /tmp/x", False),
         ("python train.py --module=profd.workers.process", False),
@@ -132,8 +130,3 @@ def test_helpers_of_daemons_are_nobodys_program(command: str, serves: bool) -> N
     assert (40 in [p.id.pid for p in found]) is not serves
     # Who names it means it
     assert select(Selector(pids=(40,)), [*ALL, helper], uid=1000, admin=False).allowed == [helper]
-
-
-@pytest.mark.parametrize("module", ["launch", "locks", "warden"])
-def test_a_sampler_before_its_exec_is_nobodys_program(module: str) -> None:
-    assert serves_profd(process(40, command=" ".join([*_alone(module), "7", "1"])))

@@ -1,0 +1,23 @@
+// profd-sampler launch PARENT MEMORY_BYTES TARGET UID GID LISTENER CORES GROUP COMMAND …: becomes it, confined.
+// profd-sampler locks PARENT MEMORY_BYTES TARGET UID GID LISTENER CORES GROUP THREAD …: says which locks they wait for.
+// profd-sampler warden PARENT TARGET CONVERSATION CORES GROUP: answers what a sampler's filter does not decide.
+//
+// py-spy takes hostile memory apart, so nothing of the daemon's rights is left to it: docs/security.md, "Samplers".
+#include <cstring>
+
+#include "confine.h"
+#include "launch.h"
+#include "locks.h"
+#include "warden.h"
+#include "words.h"
+
+int main(int count, char** words) {
+  using namespace profd::sampler;
+  const char* const what = count > 1 ? words[1] : "";
+  char** const arguments = words + 2;
+  const int given = count - 2;
+  if (std::strcmp(what, "launch") == 0 && given > kArguments) launch(arguments);
+  if (std::strcmp(what, "locks") == 0 && given >= kArguments) look_at_locks(arguments, given);
+  if (std::strcmp(what, "warden") == 0 && given == kWardenArguments) return be_warden(arguments);
+  fail("read its arguments", "profd starts it, with those that its sources name");
+}
