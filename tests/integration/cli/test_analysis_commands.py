@@ -253,7 +253,7 @@ def test_a_flame_graph_of_memory_at_its_peak(profctl, traces, tmp_path):
     trace = profctl("import", str(path), "--json").json["trace"]
     shown = profctl("flame", trace, "--of", "memory")
     assert "memory at its peak: 300 B in 1 block on CUDA 0, 50.00 us after the first event. A box is" in shown.out
-    assert "nothing from before the window is in it. The allocator counted 9.0 kB then." in shown.out
+    assert "what is older is in none. The allocator counted 9.0 kB then." in shown.out
     assert shown.out.splitlines()[1].startswith("▏aten::mul 300 B")
     assert "The peaks of other devices: CPU 4.0 kB; --device draws one." in shown.err
     drawn = tmp_path / "flame.svg"

@@ -27,7 +27,8 @@ def meaning(answer: dict[str, Any]) -> str:
     """What the width of a box means, and what is in none."""
     used = answer["in_use_bytes"]
     counts = f" The allocator counted {size(used)} then." if used is not None else ""
-    return f"A box is as wide as what was allocated in it and alive; nothing from before the window is in it.{counts}"
+    box = "A box is as wide as what was allocated in it since the begin of the window and alive then"
+    return f"{box}; what is older is in none.{counts}"
 
 
 def words(box: Box, total: int) -> str:

@@ -26,7 +26,7 @@ export const memoryBoxes = (nodes) => laidOut(nodes, nodes.map((node) => node.by
 export function peakWords(peak) {
   const counts = peak.in_use_bytes === null ? "" : ` The allocator counted ${size(peak.in_use_bytes)} then.`;
   return `${size(peak.peak_bytes)} in ${counted(peak.blocks, "block")} on ${printable(peak.name)}, ${duration(peak.after_ns)} after the first event. `
-    + `A box is as wide as what was allocated in it and alive; nothing from before the window is in it.${counts}`;
+    + `A box is as wide as what was allocated in it since the begin of the window and alive then; what is older is in none.${counts}`;
 }
 
 /** @param {import("./flame_layout.js").Box} box @param {number} whole */

@@ -69,6 +69,13 @@ def test_what_is_alive_when_most_is(tmp_path: Path) -> None:
     assert ([node["name"] for node in few["nodes"]][2:], few["left_out"]) == (["aten::mm"], 1)
 
 
+def test_an_address_that_is_allocated_again_had_been_freed(tmp_path: Path) -> None:
+    events = [record(1, 10, 7, stack="old"), record(2, 5, 8, stack="other"), record(3, 20, 7, stack="new")]
+    answer = memory_peak(trace_of(tmp_path, events), limit=0)
+    assert (answer["peak_bytes"], answer["at_ns"]) == (25, 3)
+    assert nodes(answer) == [(0, "new", 20, 20, 1), (0, "other", 5, 5, 1)]
+
+
 def test_a_thread_has_what_it_allocated_whoever_freed_it(tmp_path: Path) -> None:
     events = [record(1, 8, 1), record(2, -8, 1), record(3, 5, 2)]
     other = [Event("a", 0, 100, thread=1), record(10, 3, 4)]
