@@ -32,7 +32,7 @@ QUESTIONS: Final = frozenset(
             "tiles",
             "event",
         ),
-        *("ranks", "comm", "critical", "memory", "gpu"),
+        *("ranks", "comm", "critical", "memory", "memory_peak", "gpu"),
     ),
 )
 """A store's verbs are asked by the same call: `rm` must not be among these."""

@@ -8,22 +8,20 @@ from typing import Any, Final
 import numpy as np
 
 from profd import _engine
-from profd.derive.memory import MEMORY_COLUMNS, MEMORY_NAME, MemoryUse, named
+from profd.derive.memory import MemoryUse
 from profd.derive.steps import STEP_COLUMNS, Steps
-from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, EventTable
+from profd.events import NO_CODE, NO_ROW, DeviceType, EventTable
 from profd.events.table import Array
 from profd.limits import ALIVE_STACKS_MAX
 from profd.query import rules
+from profd.query.allocations import BLOCK_COLUMNS, NO_ADDRESSES, NOT_RECORDED, frames_of, paths_to, records_of
 from profd.query.grouping import STACK_FRAMES_MAX
 from profd.query.part import Part, part_of, read_part
 from profd.query.steps import StepMarks
 from profd.segments.reader import TraceReader
 
-NOT_RECORDED: Final = "no allocation was recorded: capture with --memory"
-NO_ADDRESSES: Final = "allocations were recorded without addresses: which of them were freed is not known"
 GROWTH_BLOCKS_MIN: Final = 3  # of fewer nobody can say that they grow
 _PARTS: Final = 10
-_COLUMNS: Final = tuple(dict.fromkeys((*MEMORY_COLUMNS, "ptr", "kind", "parent", "stack")))
 _DEVICES: Final = {int(device): device.label for device in DeviceType}
 
 
@@ -33,7 +31,7 @@ def memory_of_trace(trace: TraceReader, *, limit: int, **part: Any) -> dict[str,
     `part`: arguments of `part_of`; a block is alive that was allocated in the part and not freed in it.
     Exhausted where the part does not fit into a worker.
     """
-    table = read_part(trace, part_of(trace, **part), _COLUMNS)
+    table = read_part(trace, part_of(trace, **part), BLOCK_COLUMNS)
     use = MemoryUse()
     use.add(table)
     found = alive(table, _steps_of(trace)) if use.devices else None
@@ -46,7 +44,7 @@ def memory_of_trace(trace: TraceReader, *, limit: int, **part: Any) -> dict[str,
 
 def alive_in_all(trace: TraceReader, steps: Steps, stacks: int) -> dict[str, Any] | None:
     """Blocks that are alive at the end of a whole trace, with so many stacks; None where addresses are not known."""
-    found = alive(read_part(trace, Part(), _COLUMNS), steps)
+    found = alive(read_part(trace, Part(), BLOCK_COLUMNS), steps)
     return None if found is None else found.as_json(stacks)
 
 
@@ -100,15 +98,12 @@ class Alive:
 
 def alive(table: EventTable, steps: Steps) -> Alive | None:
     """Blocks alive at the end of a table, a whole trace or part (rows from 0 on); None: no record has an address."""
-    records = named(table, MEMORY_NAME)
-    size, address = table.column("bytes")[records], table.column("ptr")[records]
-    known = (size != NO_END) & (size != 0) & (address != NO_END) & (address != 0)
-    records, size, address = records[known], size[known], address[known]
-    if not len(records):
+    records = records_of(table)
+    if records is None:
         return None
-    rows = records[_not_freed(table, records, size, address)]
-    path = _paths(table, rows)
-    keys = [path, table.column("device_type")[rows], table.column("device")[rows], _frames(table, rows)]
+    rows = records.rows[(records.size > 0) & (records.following == NO_ROW)]
+    path = paths_to(table, rows).path
+    keys = [path, table.column("device_type")[rows], table.column("device")[rows], frames_of(table, rows)]
     group, first = _engine.group_rows([np.ascontiguousarray(key, dtype=np.int64) for key in keys])
     last = np.zeros(len(first), dtype=np.int64)
     last[group] = np.arange(len(rows))
@@ -118,45 +113,6 @@ def alive(table: EventTable, steps: Steps) -> Alive | None:
     grows = _grows(table, group, len(first), times) if seen is None else 2 * seen > _steps_within(table, steps)
     count = np.bincount(group, minlength=len(first))
     return Alive(table, rows, first, last, total, count, seen, grows & (count >= GROWTH_BLOCKS_MIN))
-
-
-def _not_freed(table: EventTable, records: Array, size: Array, address: Array) -> Array:
-    """Places of allocations after which nothing is said of their address, ascending.
-
-    A block at an address that is allocated again had been freed, also where that record is missing.
-    """
-    places = [table.column(name)[records] for name in ("process", "device_type", "device")]
-    block, _ = _engine.group_rows([np.ascontiguousarray(column, dtype=np.int64) for column in (*places, address)])
-    order = _engine.argsort(block)
-    last = np.append(block[order][1:] != block[order][:-1], True)
-    found = order[last]
-    return np.sort(found[size[found] > 0])
-
-
-def _paths(table: EventTable, rows: Array) -> Array:
-    """The path of calls around each of these rows, as a number."""
-    parent = np.ascontiguousarray(table.column("parent"))
-    within = np.zeros(len(table), dtype=np.int64)
-    within[rows] = 1
-    # Only what is above one of them: most of a trace is not.
-    kept = np.flatnonzero(_engine.subtree_sums(within, parent) > 0)
-    place = np.full(len(table) + 1, NO_ROW, dtype=np.int64)  # the last answers for NO_ROW
-    place[kept] = np.arange(len(kept))
-    _, code = rules.shown_names(rules.names_of(table), table.column("name")[kept])
-    kind = table.column("kind")[kept]
-    key, first = _engine.group_rows([code.astype(np.int64), kind.astype(np.int64)])
-    folds = rules.is_kind(kind[first], *rules.FUNCTIONS).view(np.uint8)
-    path, *_ = _engine.call_paths(key.astype(np.int32), folds, place[parent[kept]])
-    found: Array = path[place[rows]]
-    return found
-
-
-def _frames(table: EventTable, rows: Array) -> Array:
-    """Codes of the stack that was recorded with each of these rows, or with the call around it."""
-    stack, parent = table.column("stack"), table.column("parent")[rows]
-    of_call = np.where(parent == NO_ROW, NO_CODE, stack[parent])
-    found: Array = np.where(stack[rows] == NO_CODE, of_call, stack[rows])
-    return found
 
 
 def _in_steps(steps: Steps, group: Array, groups: int, times: Array) -> Array | None:
@@ -199,7 +155,7 @@ def stack_of(table: EventTable, row: int) -> list[str]:
     stack = rules.demangled([names[code] for code in codes if code >= 0])
     if rules.is_kind(table.column("kind")[found], *rules.FUNCTIONS).any():
         return stack
-    frames = int(_frames(table, np.array([row]))[0])
+    frames = int(frames_of(table, np.array([row]))[0])
     if frames != NO_CODE:
         stack += [frame for frame in table.dictionaries["stack"].values[frames].split(";") if frame]
     return stack[:STACK_FRAMES_MAX]

@@ -105,6 +105,14 @@ _TABLE: Final = (
         ),
     ),
     Question(
+        *("memory_peak", "What was alive when most was, by stack.", "profd.query.memory_peak:memory_peak", VALUE),
+        arguments=(
+            Integer("limit", "So many paths, those with most bytes; 0: as many as are allowed.", 0, 0),
+            Text("device", "Memory of this device, as CPU or CUDA 0; empty: of an accelerator before the host."),
+            *_PART_OF_THREADS,
+        ),
+    ),
+    Question(
         "gpu",
         "What the GPUs of a trace did: streams, idle time, launches, copies.",
         "profd.query.gpu:gpu_of_trace",

@@ -50,7 +50,7 @@ _ON_DEVICE: Final[dict[Kind, int]] = {
     kind: (role & (TIMED | MUST_LINK))
     | (0 if kind in (Kind.GPU_USER_ANNOTATION, Kind.COUNTER, Kind.TRACE, Kind.OVERHEAD) else DEVICE)
     for kind, role in _ON_HOST.items()
-}
+} | {Kind.MEMORY: NESTS}  # memory of a device is allocated by a call on the host thread that the record is of
 OVERLAPPING_PHASES: Final = np.isin(np.arange(256), np.frombuffer(b"bneSTpF", dtype=np.uint8))  # async ones
 _HOST_MAX: Final = max(DeviceType.CPU, DeviceType.OTHER)  # of the device types: what is above ran on a device
 # What a device row must come of; cudaLaunchHostFunc runs on the host.

@@ -232,6 +232,45 @@ def test_a_flame_graph(profctl, traces, tmp_path):
     assert (refused.code, "name the file with .svg" in refused.err) == (2, True)
 
 
+def test_a_flame_graph_of_memory_at_its_peak(profctl, traces, tmp_path):
+    said = {"Device Id": -1, "Device Type": 0, "Addr": 7, "Bytes": 4000, "Total Allocated": 9000}
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 1, "tid": 2, "ts": 10, "dur": 90},
+        {
+            "ph": "i",
+            "s": "t",
+            "cat": "cpu_instant_event",
+            "name": "[memory]",
+            "pid": 1,
+            "tid": 2,
+            "ts": 30,
+            "args": said,
+        },
+    ]
+    events += [{**events[1], "ts": 60, "args": {**said, "Device Type": 1, "Device Id": 0, "Bytes": 300}}]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    trace = profctl("import", str(path), "--json").json["trace"]
+    shown = profctl("flame", trace, "--of", "memory")
+    assert "memory at its peak: 300 B in 1 block on CUDA 0, 50.00 us after the first event. A box is" in shown.out
+    assert "what is older is in none. The allocator counted 9.0 kB then." in shown.out
+    assert shown.out.splitlines()[1].startswith("▏aten::mul 300 B")
+    assert "The peaks of other devices: CPU 4.0 kB; --device draws one." in shown.err
+    drawn = tmp_path / "flame.svg"
+    assert profctl("flame", trace, "--of", "memory", "--device", "cpu", "-o", str(drawn)).code == 0
+    assert "<title>all\n4.0 kB</title>" in drawn.read_text()
+    assert profctl("flame", trace, "--of", "memory", "--json").json["peak_bytes"] == 300
+    for words, why in (
+        (("--of", "memory", "--by", "device"), "memory is drawn by bytes"),
+        (("--device", "CPU"), "add --of memory"),
+        (("--of", "memory", "--device", "CUDA 3"), "there are: CUDA 0, CPU"),
+        (("--of", "memory", "--window", "0s..5us"), "in this part of the trace"),
+    ):
+        refused = profctl("flame", trace, *words)
+        assert (refused.code, why in refused.err) == (2, True), refused.err
+    assert "capture with --memory" in profctl("flame", traces[0], "--of", "memory").err
+
+
 def test_a_flame_graph_of_two(profctl, traces, tmp_path):
     """Drawn and printed, as `merged_diff` has it."""
     drawn = tmp_path / "flame.svg"

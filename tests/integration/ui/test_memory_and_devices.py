@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from profclient.cli.account_view import account_lines
+from profclient.cli.flame import memory
 from profclient.cli.output import stack_text
 from profclient.cli.units import duration, signed_size, size
 
@@ -78,6 +79,64 @@ def test_memory_is_that_of_the_command_and_a_step_narrows_it(page: Page, trace: 
     assert page.complaints == []
 
 
+@pytest.fixture(scope="module")
+def on_both(page: Page, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trace with memory of the host and of a GPU, most of it in step 4."""
+    path = tmp_path_factory.mktemp("memory") / "both.json"
+    events = leaking()
+    for step in range(STEPS):
+        made = block(step * 1000.0 + 25, 70_000 if step == 4 else 5_000, 0x7F00 + step)
+        events.append({**made, "args": {**made["args"], "Device Type": 1, "Device Id": 0, "Total Allocated": 90_000}})
+        gone = block(step * 1000.0 + 900, -events[-1]["args"]["Bytes"], 0x7F00 + step)
+        events.append({**gone, "args": {**gone["args"], "Device Type": 1, "Device Id": 0}})
+    path.write_text(json.dumps({"traceEvents": events}))
+    done = subprocess.run([*PROFCTL, "import", str(path), "--json"], env=page.environ, capture_output=True, check=True)
+    return str(json.loads(done.stdout)["trace"])
+
+
+def peak_of(page: Page, trace: str, *words: str) -> tuple[dict[str, Any], list[list[Any]], str]:
+    """(the answer of the command, its boxes as the page is to draw them, its sentence)."""
+    told = page.json("flame", trace, "--of", "memory", *words)
+    boxes = [[box.depth, box.left, box.width, box.node["name"]] for box in memory.boxes(told["nodes"])]
+    return told, boxes, f"{memory.title(told)}. {memory.meaning(told)}"
+
+
+def test_the_graph_of_memory_at_its_peak_is_that_of_the_command(page: Page, on_both: str) -> None:
+    tab = page.go(f"/trace/{on_both}")
+    graph = tab.get_by_role("region", name="Flame graph")
+    assert not tab.get_by_role("combobox", name="On", exact=True).is_visible()
+    tab.get_by_role("combobox", name="Of", exact=True).select_option(label="memory at its peak")
+    page.settled()
+    told, boxes, sentence = peak_of(page, on_both)
+    assert (told["name"], told["peak_bytes"], told["in_use_bytes"]) == ("CUDA 0", 70_000, 90_000)
+    assert sentence in graph.inner_text()
+    first = graph.get_by_role("treeitem").first
+    assert (
+        first.get_attribute("aria-label") == f"{boxes[0][3]}\n70.0 kB (100.0 %), itself 0 B, 1 block [user_annotation]"
+    )
+    assert [one.inner_text() for one in graph.get_by_role("treeitem").all()] == [box[3] for box in boxes]
+    assert MARKUP in [box[3] for box in boxes]
+    # AND of the other device, of a step, and of a thread
+    tab.get_by_role("combobox", name="On", exact=True).select_option("CPU")
+    page.settled()
+    told, boxes, sentence = peak_of(page, on_both, "--device", "CPU")
+    assert told["peak_bytes"] == 8000 + 400 * STEPS
+    assert sentence in graph.inner_text()
+    program = (
+        "async (nodes) => (await import('/static/flame_memory.js')).memoryBoxes(nodes)"
+        ".map(({ depth, left, width, node }) => [depth, left, width, node.name])"
+    )
+    assert tab.evaluate(program, told["nodes"]) == boxes
+    page.go(f"/trace/{on_both}?step=2")
+    assert peak_of(page, on_both, "--step", "2")[2] in graph.inner_text()
+    assert "5.0 kB in 1 block on CUDA 0" in graph.inner_text()
+    tab.get_by_role("combobox", name="Thread", exact=True).select_option(index=1)
+    page.settled()
+    assert "5.0 kB in 1 block on CUDA 0" in graph.inner_text()
+    assert tab.locator("main img").count() == 0
+    assert page.complaints == []
+
+
 def test_devices_are_those_of_the_command(page: Page, trace: str) -> None:
     tab = page.go(f"/trace/{trace}")
     told = page.json("gpu", trace)
@@ -105,6 +164,7 @@ def test_a_trace_without_either_has_no_part_for_them(page: Page) -> None:
     tab = page.go(f"/trace/{page.traces['before']}")
     heads = [one.inner_text() for one in tab.locator("h2").all()]
     assert not {"Memory", "Devices"} & set(heads)
+    assert "memory at its peak" not in tab.get_by_role("combobox", name="Of", exact=True).inner_text()
 
 
 def test_a_deep_stack_of_long_names_is_cut_at_its_outer_end(page: Page) -> None:

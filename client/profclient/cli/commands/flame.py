@@ -12,7 +12,7 @@ import click
 
 from profclient.cli.backend import traces
 from profclient.cli.commands.export import into_file
-from profclient.cli.flame import layout, svg, terminal
+from profclient.cli.flame import layout, memory, svg, terminal
 from profclient.cli.flame.differences import Differences
 from profclient.cli.options import json_option, within_options, within_query, within_words
 from profclient.cli.output import counted, emit_json, printable, say
@@ -20,6 +20,7 @@ from profclient.cli.units import duration, size
 from profclient.errors import UsageError
 from profclient.traces import is_capture
 
+_MEMORY = "memory"
 _PIPE_COLUMNS = 160  # where nobody looks
 _MEANING = {
     layout.TIME: "A box is as wide as the time of its thread; threads stand side by side.",
@@ -45,29 +46,44 @@ _MEANING = {
 )
 @click.option(
     "--of",
-    type=click.Choice(("calls", "modules", "operators", "samples")),
+    type=click.Choice(("calls", "modules", "operators", "samples", _MEMORY)),
     default="calls",
     show_default=True,
-    help="Which calls: all, or only those of nn.Module, operators, or samples.",
+    help="Which calls: all, or only those of nn.Module, operators, or samples. Memory: what was alive at its peak.",
 )
+@click.option("--device", default="", help="With --of memory: of this device, as CPU or 'CUDA 0'. [an accelerator]")
 @within_options
 @json_option
-def flame(trace: str, other: str, output: Path | None, by: str, of: str, as_json: bool, **within: Any) -> None:
+def flame(trace: str, other: str, output: Path | None, as_json: bool, **asked: Any) -> None:
     """Draw the call tree of a trace: each path once, below its caller, as wide as it took time.
 
     With a second trace (or two captures) one graph of both: boxes are as wide as in B, per step where both mark steps,
     red where B takes longer than the first and blue where it takes less. `profctl diff` says which changes are noise.
 
+    --of memory draws the allocations that were alive at the moment when their sum was largest, by the stacks that made
+    them, as wide as their bytes; it needs a capture with --memory, and knows of no allocation from before the window.
+
     In the SVG file a click zooms, Escape shows the whole graph again, and / searches.
     The numbers are those of `profctl tree --merged`, which --json prints.
     """
+    by, of, device = (asked.pop(name) for name in ("by", "of", "device"))
     if output is not None and output.suffix != ".svg":
         raise UsageError(f"{output}: flame writes SVG; name the file with .svg at its end.")
     if other and of != "calls":
         raise UsageError("two traces are compared by all of their calls: leave out --of.")
+    if device and of != _MEMORY:
+        raise UsageError("--device chooses whose memory is drawn: add --of memory, or leave it out.")
     if other:
-        _of_both(trace, other, output, by, as_json, within)
-        return
+        _of_both(trace, other, output, by, as_json, asked)
+    elif of == _MEMORY:
+        if by == layout.DEVICE:
+            raise UsageError("memory is drawn by bytes: leave out --by; --device 'CUDA 0' chooses whose memory.")
+        _of_memory(trace, device, output, as_json, asked)
+    else:
+        _of_calls(trace, output, by, of, as_json, asked)
+
+
+def _of_calls(trace: str, output: Path | None, by: str, of: str, as_json: bool, within: dict[str, Any]) -> None:
     with traces() as source:
         found = source.get(trace)
         answer = source.ask("merged_tree", found["id"], limit=0, of=of, **within_query(within)).value()
@@ -80,6 +96,25 @@ def flame(trace: str, other: str, output: Path | None, by: str, of: str, as_json
     words = within_words(within) + (f" --of {of}" if of != "calls" else "")
     title = f"trace {found['id']}{words}: {duration(layout.whole(drawn))}"
     _draw(_Graph(drawn, title, _MEANING[by], answer["left_out"]), output)
+
+
+def _of_memory(trace: str, device: str, output: Path | None, as_json: bool, within: dict[str, Any]) -> None:
+    with traces() as source:
+        found = source.get(trace)
+        answer = source.ask("memory_peak", found["id"], limit=0, device=device, **within_query(within)).value()
+    if as_json:
+        emit_json(answer)
+        return
+    if answer["message"]:
+        raise UsageError(printable(answer["message"]) + ".")
+    drawn = memory.boxes(answer["nodes"])
+    title = f"trace {found['id']}{within_words(within)}, memory at its peak: {memory.title(answer)}"
+    _draw(_Graph(drawn, title, memory.meaning(answer), answer["left_out"], memory.LOOK), output)
+    if len(answer["devices"]) > 1:
+        others = (
+            f"{one['name']} {size(one['peak_bytes'])}" for one in answer["devices"] if one["name"] != answer["name"]
+        )
+        say(f"The peaks of other devices: {', '.join(others)}; --device draws one.")
 
 
 def _of_both(trace: str, other: str, output: Path | None, by: str, as_json: bool, within: dict[str, Any]) -> None:
@@ -100,7 +135,8 @@ def _of_both(trace: str, other: str, output: Path | None, by: str, as_json: bool
     meaning = f"{_MEANING[by]} Red: longer than in {trace}. Blue: shorter."
     if answer["message"]:
         say(printable(answer["message"]))
-    _draw(_Graph(differences.boxes, title, meaning, answer["left_out"], differences), output)
+    look = svg.Look(differences.look, differences.words, differences.change)
+    _draw(_Graph(differences.boxes, title, meaning, answer["left_out"], look, closer="."), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +145,22 @@ class _Graph:
     title: str
     meaning: str
     left_out: int  # paths that the answer has not
-    differences: Differences | None = None
+    look: svg.Look = svg.CALLS
+    closer: str = "; --step and --window look closer."
 
 
 def _draw(graph: _Graph, output: Path | None) -> None:
-    both = graph.differences
     if output is None:
         click.echo(f"{graph.title}. {graph.meaning}")
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
-        for line in terminal.lines(graph.boxes, columns, both.change if both else None):
+        for line in terminal.lines(graph.boxes, columns, graph.look.told):
             click.echo(line)
         return
-    look = (both.look, both.words) if both else None
-    pieces = svg.drawing(graph.boxes, graph.title, graph.meaning, look)
+    pieces = svg.drawing(graph.boxes, graph.title, graph.meaning, graph.look)
     written = into_file((piece.encode() for piece in pieces), output)
     say(f"{output}: {size(written)}; open it in a browser.")
     if narrow := svg.left_out(graph.boxes) + graph.left_out:
-        closer = "." if both else "; --step and --window look closer."
-        say(f"{counted(narrow, 'path')} of too little time to be seen left out{closer}")
+        say(f"{counted(narrow, 'path')} of too little {graph.look.little} to be seen left out{graph.closer}")
 
 
 def _nothing(by: str, of: str = "calls") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from xml.sax.saxutils import escape, quoteattr
 
@@ -19,13 +20,26 @@ _FUNCTIONS = frozenset(("python_function", "sample"))
 _OPERATORS = frozenset(("cpu_op", "module", "module_scope"))
 _RANGES = frozenset(("user_annotation", "range"))
 
-Look = tuple[Callable[[Box], str], Callable[[Box, int], str]]
-"""The class of a box in flame.css, and what its title says, given the width of all."""
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What boxes look like and say. Of `words` and `told`: given the width of all."""
+
+    kind: Callable[[Box], str]
+    """The class of a box in flame.css."""
+    words: Callable[[Box, int], str]
+    """Its title."""
+    told: Callable[[Box, int], str] | None = None
+    """Behind its name in a terminal; None: its share."""
+    amount: Callable[[int], str] = duration
+    """The width of all, in its unit."""
+    little: str = "time"
+    """What boxes that are too narrow have too little of."""
 
 
 def drawing(found: Sequence[Box], title: str, what: str, look: Look | None = None) -> Iterator[str]:
-    """The file, piece by piece. `what`: what the width of a box means, in a few words. `look`: absent: by its kind."""
-    kind_of, words_of = look or (_kind, _words)
+    """The file, piece by piece. `what`: what the width of a box means, in a few words. `look`: absent: CALLS."""
+    look = look or CALLS
     total = whole(found)
     shown = [box for box in found if box.width >= total * SHARE_LEAST]
     height = _HEAD + _ROW * (2 + max((box.depth for box in shown), default=0)) + 8
@@ -39,9 +53,9 @@ def drawing(found: Sequence[Box], title: str, what: str, look: Look | None = Non
         '<text id="search" class="button" x="78%" y="18" role="button">search (/)</text>\n'
         '<text id="told" x="78%" y="36"></text>\n'
     )
-    yield _group("all", f"all\n{duration(total)}", 0, total, -1, total)
+    yield _group("all", f"all\n{look.amount(total)}", 0, total, -1, total)
     for box in shown:
-        yield _group(kind_of(box), words_of(box, total), box.left, box.width, box.depth, total)
+        yield _group(look.kind(box), look.words(box, total), box.left, box.width, box.depth, total)
     yield f"<script><![CDATA[\n{_asset('flame.js')}]]></script>\n</svg>\n"
 
 
@@ -72,7 +86,8 @@ def _group(kind: str, words: str, left: int, width: int, depth: int, total: int)
     )
 
 
-def _kind(box: Box) -> str:
+def kind_of(box: Box) -> str:
+    """The class of a box by the kind of its call."""
     if box.node["device_type"] != "CPU":
         return "device"
     kind = box.node["kind"]
@@ -84,3 +99,7 @@ def _kind(box: Box) -> str:
 
 def _asset(name: str) -> str:
     return files("profclient.cli.flame").joinpath(name).read_text(encoding="utf-8")
+
+
+CALLS = Look(kind_of, _words)
+"""Of a call tree."""

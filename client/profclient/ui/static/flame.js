@@ -14,8 +14,9 @@ const OPERATORS = ["cpu_op", "module", "module_scope"];
 const RANGES = ["user_annotation", "range"];
 
 /** @typedef {{controls: HTMLElement[], boxes: () => import("./flame_layout.js").Box[], kind: (node: any) => string,
- *   words: (box: import("./flame_layout.js").Box, whole: number) => string, key?: (whole: number) => Element}} Sight
- * How a tree is looked at. `controls` change what `boxes` are: the graph is drawn anew; `key`: what its colors mean */
+ *   words: (box: import("./flame_layout.js").Box, whole: number) => string, key?: (whole: number) => Element, little?: string}} Sight
+ * How a tree is looked at. `controls` change what `boxes` are: the graph is drawn anew; `key`: what its colors mean;
+ * `little`: what the paths that are left out have too little of */
 
 /** @param {any} tree of `merged_tree` @returns {Element} */
 export function flameGraph(tree) {
@@ -156,7 +157,7 @@ export function graphOf(tree, sight) {
 
   new ResizeObserver(() => { if (graph.clientWidth !== wide) draw(); }).observe(graph);
   begin();
-  const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little time left out.` : null;
+  const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little ${sight.little ?? "time"} left out.` : null;
   if (!all.length) return h("p", { class: "dim" }, "There is no call with a duration in this part.");
   for (const one of sight.controls) one.addEventListener("change", begin);
   return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset), key, graph,
@@ -169,8 +170,8 @@ function placeOf(element) {
   return box instanceof HTMLElement ? Number(box.dataset.place) : -1;
 }
 
-/** @param {any} node */
-function kindOf(node) {
+/** The class of a box by the kind of its call. @param {any} node */
+export function kindOf(node) {
   if (node.device_type !== "CPU") return "device";
   if (FUNCTIONS.includes(node.kind)) return "function";
   if (OPERATORS.includes(node.kind)) return "operator";

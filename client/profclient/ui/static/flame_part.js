@@ -1,33 +1,52 @@
 // @ts-check
-// The flame graph of a trace: of all calls or of some, of all threads or of one, of the part that the page is narrowed to.
+// The flame graph of a trace: of all calls or of some, or of memory at its peak; of all threads or of one, of the part that
+// the page is narrowed to.
 
 import { ask } from "./ask.js";
 import { fill, h, load } from "./dom.js";
 import { flameGraph } from "./flame.js";
-import { shown } from "./units.js";
+import { memoryGraph } from "./flame_memory.js";
+import { printable, shown } from "./units.js";
 
 const THREADS_MAX = 500; // in the choice; a trace may have 100,000
+const MEMORY = "memory";
 /** @type {[string, string][]} */
 const OF = [["calls", "all calls"], ["modules", "modules"], ["operators", "operators"], ["samples", "samples"]];
 
 /** @param {string} trace
- * @returns {{element: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void}} */
+ * @returns {{element: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void, offerMemory: () => void}}
+ * `offerMemory`: of a trace in which memory was recorded */
 export function flamePart(trace) {
   const found = h("div");
   /** @type {Record<string, any>} */
   let part = {};
   const of = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => draw() }, ...OF.map(([value, text]) => h("option", { value }, text))));
-  const thread = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => draw() }, h("option", { value: "" }, "all, merged")));
+  const thread = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => anew() }, h("option", { value: "" }, "all, merged")));
+  const device = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => draw() }));
+  const whose = h("label", { hidden: true }, "On ", device);
+  const drawMemory = (/** @type {any} */ given) => load(found, (signal) => ask("memory_peak", trace, { ...given, device: device.value }, signal), (peak) => {
+    const names = peak.devices.map((/** @type {any} */ one) => one.name);
+    whose.hidden = names.length < 2;
+    fill(device, ...names.map((/** @type {string} */ name) => h("option", { value: name, selected: name === peak.name }, printable(name))));
+    return memoryGraph(peak);
+  });
   const draw = () => {
-    const given = { limit: 0, of: of.value, ...(thread.value && { thread: thread.value }), ...part };
-    load(found, (signal) => ask("merged_tree", trace, given, signal), (tree) => [
+    const given = { limit: 0, ...(thread.value && { thread: thread.value }), ...part };
+    if (of.value === MEMORY) return drawMemory(given);
+    whose.hidden = true;
+    load(found, (signal) => ask("merged_tree", trace, { ...given, of: of.value }, signal), (tree) => [
       !tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree),
     ]);
   };
   const offer = (/** @type {any} */ tracks) => fill(thread, h("option", { value: "" }, "all, merged"), ...threadsOf(tracks).slice(0, THREADS_MAX)
     .map(({ id, name }) => h("option", { value: id }, name)));
-  const choices = h("p", { class: "line" }, h("label", {}, "Of ", of), h("label", {}, "Thread ", thread));
-  return { element: h("div", {}, choices, found), narrow: (wanted) => { part = wanted; draw(); }, offer };
+  const offerMemory = () => of.append(h("option", { value: MEMORY }, "memory at its peak"));
+  const choices = h("p", { class: "line" }, h("label", {}, "Of ", of), h("label", {}, "Thread ", thread), whose);
+  const anew = () => {
+    fill(device); // another part may have nothing on it
+    draw();
+  };
+  return { element: h("div", {}, choices, found), narrow: (wanted) => { part = wanted; anew(); }, offer, offerMemory };
 }
 
 /** Threads that have calls, each once. @param {any} tracks of `tiles` @returns {{id: string, name: string}[]} */

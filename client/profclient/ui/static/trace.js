@@ -79,7 +79,10 @@ export function tracePage(id, given) {
   load(summary, amounts, (told) => {
     fill(heading, shown(told.trace.title || `Trace ${id}`));
     heading.title = wholeName(told.trace.title);
-    if (told.memory?.length) memory.begin();
+    if (told.memory?.length) {
+      memory.begin();
+      graph.offerMemory();
+    }
     if (told.trace.gpu_events || told.devices?.length || told.gpus?.length) devices.begin();
     return answer(told);
   });

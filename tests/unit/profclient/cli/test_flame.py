@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profclient.cli.flame import layout, svg, terminal
+from profclient.cli.flame import layout, memory, svg, terminal
 from profclient.cli.flame.differences import Differences, shade
 from profclient.cli.flame.layout import Box
 from profclient.cli.flame.names import shortened
@@ -158,10 +158,27 @@ def test_where_nothing_differs_nothing_has_a_color() -> None:
 def test_every_look_is_in_the_style_of_the_file() -> None:
     nodes = [both(0, HOSTILE[0], 100, 160), both(0, HOSTILE[1], 50, 49)]
     found = Differences(nodes, layout.TIME, "step")
-    drawn = "".join(svg.drawing(found.boxes, "title", "what", (found.look, found.words)))
+    drawn = "".join(svg.drawing(found.boxes, "title", "what", svg.Look(found.look, found.words)))
     root = ElementTree.fromstring(drawn)
     assert [group.get("class") for group in root.iter(f"{SVG}g")] == ["box all", "box more-3", "box alike"]
     assert len(list(root.iter(f"{SVG}script"))) == 1
     for kind in (f"{way}-{strength}" for way in ("more", "less") for strength in (1, 2, 3)):
         assert drawn.count(f".{kind} rect") == 2  # light and dark
     assert any("+60%" in line for line in terminal.lines(found.boxes, 80, found.change))
+
+
+def held(depth: int, name: str, count: int, own: int = 0) -> dict[str, Any]:
+    """A node of `memory_peak`."""
+    words = {"depth": depth, "name": name, "kind": "cpu_op", "device_type": "CPU"}
+    return {**words, "bytes": count, "self_bytes": own, "blocks": 2}
+
+
+def test_memory_at_its_peak_is_as_wide_as_its_bytes() -> None:
+    nodes = [held(0, "main", 5000, 1000), held(1, HOSTILE[0], 4000, 4000), held(0, "[memory]", 1000, 1000)]
+    found = memory.boxes(nodes)
+    assert places(found) == [("main", 0, 0, 5000), (HOSTILE[0], 1, 0, 4000), ("[memory]", 0, 5000, 1000)]
+    assert memory.words(found[0], 6000) == "main\n5.0 kB (83.33%), itself 1.0 kB, 2 blocks [cpu_op]"
+    assert next(terminal.lines(found, 36, memory.LOOK.told)) == "▏main 5.0 kB                  ▏[mem…"
+    root = ElementTree.fromstring("".join(svg.drawing(found, "title", "what", memory.LOOK)))
+    assert next(root.iter(f"{SVG}title")).text == "all\n6.0 kB"
+    assert len(list(root.iter(f"{SVG}script"))) == 1

@@ -349,6 +349,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "export",
         "steps",
         "memory",
+        "memory_peak",
         "gpu",
         "timeline",
         "sql",

@@ -24,6 +24,7 @@ class Event:
     phase: str = "X"
     is_async: int = 0
     fwd_thread: int = NO_END
+    device_type: DeviceType | None = None  # None: by its kind
 
 
 @dataclass
@@ -37,6 +38,12 @@ class Flow:
 
 def column(name, values):
     return np.array(values, dtype=COLUMNS[name].dtype)
+
+
+def place_of(event):
+    if event.device_type is not None:
+        return event.device_type
+    return DeviceType.CUDA if event.kind in DEVICE_KINDS else DeviceType.CPU
 
 
 def batch_of(events, flows, dictionaries):
@@ -54,7 +61,7 @@ def batch_of(events, flows, dictionaries):
         "correlation": column("correlation", [event.correlation for event in events]),
         "device_type": column(
             "device_type",
-            [DeviceType.CUDA if event.kind in DEVICE_KINDS else DeviceType.CPU for event in events],
+            [place_of(event) for event in events],
         ),
     }
     count = len(flows)

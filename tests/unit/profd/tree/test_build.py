@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profd.events import NO_END, EventTable, Kind
+from profd.events import NO_END, DeviceType, EventTable, Kind
 from profd.tree.build import Patch, apply
 
 from tests.unit.profd.tree.tables import Event, Flow, build
@@ -62,10 +62,11 @@ def test_what_nests_and_what_does_not(tmp_path):
         at(80, Kind.SYNC),
         at(85, Kind.GPU_USER_ANNOTATION),
         at(90, Kind.SAMPLE),
+        Event("[memory]", 95, 95, kind=Kind.MEMORY, device_type=DeviceType.CUDA),
     ]
     result = build(tmp_path, [(events, [])])
-    assert result.columns["parent"] == [-1, -1, -1, -1, -1, -1, 0, 0, 0, 0, -1, 0]
-    assert result.columns["self_time"] == [97, 1, 1, NO_END, 1, 1, NO_END, NO_END, 1, 1, 1, 1]
+    assert result.columns["parent"] == [-1, -1, -1, -1, -1, -1, 0, 0, 0, 0, -1, 0, 0]
+    assert result.columns["self_time"] == [97, 1, 1, NO_END, 1, 1, NO_END, NO_END, 1, 1, 1, 1, NO_END]
 
 
 def test_flows_bind_and_half_flows_stay(tmp_path):
