@@ -228,7 +228,7 @@ async def test_a_process_that_comes_while_the_capture_begins_gets_its_own(
     first, second = desk.agents.comes(100), desk.agents.comes(101)
     start, began, go_on = desk.asked._manager.start, asyncio.Event(), asyncio.Event()
     named: list[int] = []
-    monkeypatch.setattr(module.names, "user_name", lambda uid: str(named.append(uid)))
+    monkeypatch.setattr("profd.kernel.names.user_name", lambda uid: str(named.append(uid)))
 
     async def slowly(caller: Any, request: Any) -> CaptureRecord:
         began.set()
