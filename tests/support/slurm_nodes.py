@@ -25,7 +25,7 @@ SOCKET: Final = "/run/profd/profd.sock"
 PROFCTL: Final = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
 SECONDS: Final = 240
 _UNSHARE: Final = ("unshare", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc")
-_BEGIN: Final = 'hostname "$0" && mount -t tmpfs none /run && exec "$@"'
+_BEGIN: Final = 'hostname "$0" && mount -t tmpfs -o mode=755 none /run && exec "$@"'
 
 
 @cache

@@ -281,7 +281,7 @@ def test_a_full_disk_ends_the_recording_and_keeps_what_there_is(tmp_path: Path) 
     folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))
     state = folder / "state"
     state.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", state], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "tmpfs", state], capture_output=True)
     if mounted.returncode:
         shutil.rmtree(folder)
         pytest.skip(f"tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
