@@ -189,6 +189,7 @@ def test_torch_without_cuda_has_none() -> None:
     assert "this torch has no CUDA events" in done.stderr
 
 
+@pytest.mark.usefixtures("torch_builds")
 def test_where_cuda_does_not_run_there_are_none_whatever_torch_was_built_for() -> None:
     asked = "from profclient.torch import recording\nrecording.start_times({'torch': 'auto'})"
     program = RECORD.replace("ctypes.CDLL(sys.argv[1])", "None") + asked
