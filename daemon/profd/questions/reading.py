@@ -16,7 +16,6 @@ from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
 from profd.fairness.few import Few
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
-from profd.fairness.to_the_end import to_the_end
 from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
@@ -168,8 +167,7 @@ class ReadLibrary:
         for argument, which in captures.items():
             # Thousands of traces take a tenth of a second, whether or not there is a worker for the question then.
             async with self._looks.place(caller.uid):
-                looking = in_thread(Holder.of(caller), self._found_of, caller, question, argument, which)
-                found, places = await to_the_end(looking)
+                found, places = await in_thread(Holder.of(caller), self._found_of, caller, question, argument, which)
             checked |= places
             traces[argument] = found
         return Asked(question, tuple(chain(*traces.values())), checked, traces["trace"][0].capture, caller.uid)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import pwd
@@ -21,6 +20,7 @@ from profd.questions.table import QUESTIONS
 from profd.store.store import Store, StoreLimits
 from profd.workers import gate
 
+from tests.support.cancelled import assert_writes_nowhere
 from tests.support.small_disk import free_bytes, small_disk
 from tests.unit.profd.store.stored import ANN, BOB, ROOT, add, run_job, whole_traces
 
@@ -149,17 +149,7 @@ async def test_what_is_packed_for_who_has_gone_goes_into_no_other_file(library, 
     monkeypatch.setattr(library_module, "_packed", slow)
     asked = await library.asked(caller, "top", "", {}, capture=record.capture)
     task = asyncio.create_task(library.answer(asked))
-    assert await asyncio.to_thread(entered.wait, 60)
-    task.cancel()
-    for _ in range(9):
-        await asyncio.sleep(0)
-    with contextlib.ExitStack() as others:
-        files = [others.enter_context((tmp_path / f"of_bob{number}").open("wb")) for number in range(64)]
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.get_running_loop().shutdown_default_executor()
-        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 64
+    await assert_writes_nowhere(task, entered, go_on, tmp_path)
 
 
 async def test_only_regular_files_are_imported(library):

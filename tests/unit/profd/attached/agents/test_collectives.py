@@ -22,6 +22,7 @@ from profd.attached.collectives import Collectives, JobVerdict
 from profd.errors import JobFailed
 from profd.limits import RECALL_NUMBERS_BYTES_MAX
 
+from tests.support.cancelled import assert_writes_nowhere
 from tests.support.captures import process
 from tests.support.fake_agent import FakeAgent
 from tests.unit.profd.attached.agents.test_registry import ME, Served, tell
@@ -126,14 +127,4 @@ async def test_what_is_remembered_for_who_has_gone_goes_into_no_other_file(
 
     monkeypatch.setattr(Recalled, "write", slow)
     asking = asyncio.create_task(asked())
-    assert await asyncio.to_thread(entered.wait, 60)
-    asking.cancel()
-    for _ in range(9):
-        await asyncio.sleep(0)
-    with contextlib.ExitStack() as others:
-        files = [others.enter_context((tmp_path / f"other{number}").open("wb")) for number in range(64)]
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await asyncio.get_running_loop().shutdown_default_executor()
-        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 64
+    await assert_writes_nowhere(asking, entered, go_on, tmp_path)
