@@ -18,7 +18,19 @@ from bench.gpu import device
 from bench.gpu.machine import no_gpu, no_torch_cuda
 from bench.gpu.results import FOLDER, Result, verified_row
 
-SCRIPTS = ("truth", "corpus", "end_to_end", "coexist", "planted", "options", "overhead", "residue", "detach", "whole")
+SCRIPTS = (
+    "truth",
+    "corpus",
+    "end_to_end",
+    "coexist",
+    "planted",
+    "options",
+    "overhead",
+    "residue",
+    "detach",
+    "whole",
+    "queue",
+)
 NEED_TORCH = frozenset(SCRIPTS[2:])
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint, c_uint8, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bench.gpu.corpus import mapped_cupti
@@ -50,6 +51,7 @@ class Session:
     def __init__(self, part: Part) -> None:
         self.part = part
         self.bytes = 0  # of records
+        self._requested = self._completed = 0  # buffers
         self._library = ctypes.CDLL(os.environ.get("PROFD_CUPTI_LIBRARY") or mapped_cupti())
         self._subscriber = c_void_p()
         self._buffers: list[Any] = []  # CUPTI may write into one as long as the process lives
@@ -57,16 +59,30 @@ class Session:
 
     def begin(self) -> None:
         """Subscribe and turn the part on."""
+        for _, call in self.beginning():
+            call()
+
+    def beginning(self) -> list[tuple[str, Callable[[], None]]]:
+        """The calls that subscribe and turn the part on, in order, by name."""
+        calls: list[tuple[str, Callable[[], None]]] = []
         if self.part.subscribed:
-            # Any function of C that takes no arguments: what Python would cost is not asked.
-            nothing = ctypes.cast(ctypes.CDLL(None).getppid, c_void_p)
-            self._call("cuptiSubscribe", byref(self._subscriber), nothing, None)
+            calls.append(("subscribe", self._subscribe))
         if self.part.domains:
-            self._domains(_DOMAINS, 1)
+            calls.append(("domains", lambda: self._domains(_DOMAINS, 1)))
         if self.part.kinds:
-            self._call("cuptiActivityRegisterCallbacks", *self._callbacks)
+            calls.append(("register", lambda: self._call("cuptiActivityRegisterCallbacks", *self._callbacks)))
         for kind in self.part.kinds:
-            self._call("cuptiActivityEnable", c_uint(kind))
+            calls.append((f"enable {kind}", partial(self._call, "cuptiActivityEnable", c_uint(kind))))
+        return calls
+
+    def ending(self) -> list[tuple[str, Callable[[], None]]]:
+        """The calls that turn it off and unsubscribe, in the order of our collector, by name."""
+        calls: list[tuple[str, Callable[[], None]]] = []
+        for kind in self.part.kinds:
+            calls.append((f"disable {kind}", partial(self._call, "cuptiActivityDisable", c_uint(kind))))
+        if self.part.kinds:
+            calls.append(("flush", self.flush))
+        return [*calls, ("unsubscribe", self.unsubscribe)]
 
     def pushed(self, step: Callable[[], float]) -> Callable[[], float]:
         """The step with an external id around it, where the part has these."""
@@ -97,6 +113,20 @@ class Session:
         self._call("cuptiActivityFlushAll", c_uint(0))
         self._call("cuptiActivityFlushAll", c_uint(_FORCED))
 
+    def _subscribe(self) -> None:
+        # Any function of C that takes no arguments: what Python would cost is not asked.
+        nothing = ctypes.cast(ctypes.CDLL(None).getppid, c_void_p)
+        self._call("cuptiSubscribe", byref(self._subscriber), nothing, None)
+
+    def flush_complete(self) -> None:
+        """Have the buffers whose records are complete handed over."""
+        self._call("cuptiActivityFlushAll", c_uint(0))
+
+    @property
+    def buffers_out(self) -> int:
+        """That CUPTI has."""
+        return self._requested - self._completed
+
     def unsubscribe(self) -> None:
         """If it has subscribed."""
         if self.part.subscribed:
@@ -119,11 +149,13 @@ class Session:
             raise CuptiError(f"{name} failed with CUPTI error {error}")
 
     def _request(self, buffer: Any, size: Any, records: Any) -> None:
+        self._requested += 1
         self._buffers.append((c_uint8 * _BUFFER_BYTES)())
         buffer[0], size[0], records[0] = ctypes.addressof(self._buffers[-1]), _BUFFER_BYTES, 0
 
     def _complete(self, _context: Any, _stream: int, _buffer: int, _size: int, valid: int) -> None:
         self.bytes += valid
+        self._completed += 1
 
 
 def _as_ours(session: Session) -> None:

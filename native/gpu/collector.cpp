@@ -1,18 +1,20 @@
 #include "collector.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
+#include <thread>
 #include <vector>
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include "buffers.h"
 #include "clock_fit.h"
 #include "detach.h"
-#include "devices.h"
 #include "enclosing.h"
 #include "library.h"
 #include "state.h"
@@ -22,7 +24,9 @@ namespace profd::cupti {
 namespace {
 
 constexpr int kFlushSeconds = 1;
-constexpr int kWaitSeconds = 5;  // for kernels that still run at the end
+constexpr std::chrono::seconds kWait{5};              // for kernels that still run at the end
+constexpr std::chrono::milliseconds kQuiet{100};      // without a record, of buffers whose number is not known
+constexpr std::chrono::milliseconds kPauseMost{20};   // between two looks
 constexpr int kDetachMilliseconds = 200;  // for a call that CUPTI can be ended in
 
 struct Recorded {
@@ -51,6 +55,8 @@ struct Collecting {
   recorder::Api* api = nullptr;  // of the recording that runs
   bool elsewhere = false;  // buffers are another library's
   bool zeroed = false;     // what CUPTI was told of buffers; its default
+  bool subscribed = false;  // once, and CUPTI has not left the process since
+  uint64_t subscribe_ms = 0;  // of the recording that runs or ran last
   bool registered = false;
   bool armed = false;
   bool detach = false;          // at the end
@@ -149,6 +155,7 @@ std::string plain_text(const char* name) {
 Outcome subscribe(const Functions& cupti, Subscriber* subscriber) {
   char holder[128] = "";
   Result result;
+  const auto begin = std::chrono::steady_clock::now();
   if (cupti.subscribe_v2) {
     SubscriberParams params{sizeof params, "profd", holder, sizeof holder};
     result = cupti.subscribe_v2(subscriber, on_call, nullptr, &params);
@@ -156,7 +163,11 @@ Outcome subscribe(const Functions& cupti, Subscriber* subscriber) {
     result = cupti.subscribe(subscriber, on_call, nullptr);
   }
   holder[sizeof holder - 1] = '\0';
+  const auto took = std::chrono::steady_clock::now() - begin;
+  session().subscribe_ms =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(took).count());
   const State state = state_of(result);
+  session().subscribed |= state == State::Ok;
   if (state == State::Ok) return {.armed = true, .why = {}, .notes = {}};
   session().holder = plain_text(holder);
   return refused(state, sentence_of(state, describe(cupti, result), session().holder));
@@ -241,18 +252,35 @@ Outcome start(Collecting& one, recorder::Api& api, bool graph_nodes, RegisterEls
 
 // --- the end ---
 
+// Until CUPTI has no buffer with a record that is not complete; it keeps those of kernels that run. False: one still runs.
+// CUDA is not asked: whoever waits for a context ends each graph that the program captures meanwhile, in whatever mode,
+// with an error (docs/gpu.md).
+bool wait_for_records(Collecting& one) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + kWait;
+  auto last = Clock::now();
+  uint64_t seen = one.walker->counts.records;
+  for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kPauseMost)) {
+    one.cupti->flush_all(0);
+    const auto now = Clock::now();
+    if (seen != one.walker->counts.records) seen = one.walker->counts.records, last = now;
+    if (one.elsewhere ? now - last >= kQuiet : one.buffers.out() == 0) return true;
+    if (now >= end) return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 // What turned out while it recorded; the first that holds is the state.
-void conclude(Collecting& one, const Waited& waited, bool still_ours, Result flushed) {
+void conclude(Collecting& one, bool ended, bool still_ours, Result flushed) {
   const auto found = [&](State state, const std::string& sentence) {
     if (one.state == State::Ok) one.state = state;
     join(&one.notes, sentence);
   };
   const Counts& counts = one.walker->counts;
-  if (waited.error != 0)
-    found(State::GpuLost, "CUDA reports error " + std::to_string(waited.error) + " of device " +
-                              std::to_string(waited.device) +
+  if (counts.error != 0)
+    found(State::GpuLost, "a call of the program's returned CUDA error " + std::to_string(counts.error) +
                               " (700 to 719: the program's own fault, otherwise look at dmesg for Xid errors), "
-                              "what it did after that is missing");
+                              "what the GPU did after that is missing");
   if (const size_t out = one.buffers.out(); !still_ours || out != 0)
     found(State::TakenOver, "another profiler has begun in this process meanwhile and taken CUPTI over" +
                                 (out ? ", " + std::to_string(out) + " buffers of records are lost" : std::string()) +
@@ -263,10 +291,11 @@ void conclude(Collecting& one, const Waited& waited, bool still_ours, Result flu
     found(State::ForeignClock, std::to_string(counts.foreign_times.load()) +
                                    " records have times of another clock and were left out (another profiler has "
                                    "changed CUPTI's), restart the process");
-  if (!waited.ended)
-    found(State::StillRunning, "kernels still ran " + std::to_string(kWaitSeconds) +
+  if (!ended)
+    found(State::StillRunning, "kernels still ran " + std::to_string(kWait.count()) +
                                    " s after the end, those are not in the trace");
-  if (counts.launches != 0 && counts.device == 0 && one.buffers.out() == 0)
+  // Launches that were captured into a graph run when that does.
+  if (counts.launches != 0 && counts.device == 0 && counts.graph_calls == 0 && one.buffers.out() == 0)
     found(State::NoKernels, std::to_string(counts.launches.load()) +
                                 " launches and nothing that they ran: CUPTI is older than the GPU, or counters are "
                                 "held by another tool (dcgmi profile --pause frees them)");
@@ -279,28 +308,55 @@ bool detached(Collecting& one) {
       one.graphs ? Detached::Graphs : detach(*one.cupti, one.subscriber, one.version, kDetachMilliseconds);
   one.after = code_of(found);
   if (found != Detached::Yes) return false;
-  one.registered = one.zeroed = false;
+  one.registered = one.zeroed = one.subscribed = false;
   return true;
 }
 
-// `wait_seconds`: for the kernels that run. One that does would be handed over without an end, and never again.
-void end(Collecting& one, int wait_seconds) {
+// `waits`: for the kernels that run. One that does would be handed over without an end, and never again.
+void end(Collecting& one, bool waits) {
   stop_flusher();
   enclose_no_more(*one.api);
   const bool still_ours = disable(one);
-  const Waited waited = wait_seconds > 0 ? wait_for_devices(wait_seconds) : Waited{};
+  const bool ended = !waits || !still_ours || wait_for_records(one);
   one.clock.renew(*one.cupti);
   one.cupti->flush_all(0);
   const Result flushed = one.cupti->flush_all(kFlushForced);
-  const bool untouched = still_ours && flushed == kSuccess && one.buffers.out() == 0 && wait_seconds > 0;
+  const bool untouched = still_ours && flushed == kSuccess && one.buffers.out() == 0 && waits;
   if (!one.detach || !untouched || !detached(one)) one.cupti->unsubscribe(one.subscriber);
   one.subscriber = nullptr;
   one.armed = false;
-  conclude(one, waited, still_ours, flushed);
+  conclude(one, ended, still_ours, flushed);
   one.buffers.trim();
 }
 
+// One that Python loads later, from a wheel, may be another file.
+bool may_load() { return is_mapped() || !dlsym(RTLD_DEFAULT, "Py_IsInitialized"); }
+
+const Functions* known_library(Collecting& one, State* state, std::string* why) {
+  const Functions* cupti = library(state, why);
+  if (!cupti) return nullptr;
+  const uint32_t major = cupti->get_version(&one.version) == kSuccess ? cuda_major(one.version) : 0;
+  if (major == 12 || major == 13) return cupti;
+  *state = State::UnknownCupti;
+  *why = "its CUPTI has version " + std::to_string(one.version) +
+         ", known are those of CUDA 12 and 13: install nvidia-cuda-cupti of one";
+  return nullptr;
+}
+
 }  // namespace
+
+void prepare() {
+  Collecting& one = session();
+  std::lock_guard lock(one.mutex);
+  if (one.pid != 0 || one.subscribed || !may_load()) return;
+  std::string why;
+  State state;
+  const Functions* cupti = known_library(one, &state, &why);
+  Subscriber subscriber = nullptr;
+  if (cupti && subscribe(*cupti, &subscriber).armed) cupti->unsubscribe(subscriber);
+  one.state = State::Ok;
+  one.holder.clear();
+}
 
 Outcome arm(recorder::Api& api, const Wishes& wishes, RegisterElsewhere elsewhere) {
   Collecting& one = session();
@@ -315,12 +371,8 @@ Outcome arm(recorder::Api& api, const Wishes& wishes, RegisterElsewhere elsewher
   one.holder.clear();
   std::string why;
   State state;
-  one.cupti = library(&state, &why);
+  one.cupti = known_library(one, &state, &why);
   if (!one.cupti) return refused(state, why);
-  const uint32_t major = one.cupti->get_version(&one.version) == kSuccess ? cuda_major(one.version) : 0;
-  if (major != 12 && major != 13)
-    return refused(State::UnknownCupti, "its CUPTI has version " + std::to_string(one.version) +
-                                            ", known are those of CUDA 12 and 13: install nvidia-cuda-cupti of one");
   Outcome outcome = start(one, api, wishes.graph_nodes, elsewhere);
   if (!outcome.armed) return outcome;
   one.detach = wishes.detach && !elsewhere;
@@ -337,7 +389,7 @@ void stop() {
   Collecting& one = session();
   if (one.pid != getpid()) return;  // never armed, or a fork child, where its locks may be held for good
   std::lock_guard lock(one.mutex);
-  if (one.armed) end(one, kWaitSeconds);
+  if (one.armed) end(one, true);
 }
 
 void leave() {
@@ -345,7 +397,7 @@ void leave() {
   if (one.pid != getpid()) return;
   std::lock_guard lock(one.mutex);
   if (!one.armed) return;
-  end(one, 0);
+  end(one, false);
   if (one.state == State::Ok) one.state = State::TakenOver;
   join(&one.notes, "PyTorch's own profiler has begun in this process meanwhile, and CUPTI was left to it: what CUDA did "
                    "from then on is missing, capture when it is done");
@@ -374,6 +426,7 @@ std::string report() {
   };
   if (one.elsewhere) lines += "gpu.collector=cupti-python\n";
   line("gpu.cupti_version", one.version);
+  line("gpu.subscribe_ms", one.subscribe_ms);
   lines += std::string("gpu.cupti_after=") + one.after + "\n";
   lines += "gpu.clock=" + std::string(one.clock.is_realtime() ? "realtime" : "fitted") + "\n";
   line("gpu.clock_error_ns", static_cast<uint64_t>(one.clock.error_ns()));

@@ -26,13 +26,18 @@ struct Wishes {
   bool detach = false;      // CUPTI leaves the process at the end, see detach.h
 };
 
+// Subscribes and lets go at once, if nobody has yet. CUPTI's first subscription of a process waits for all that is queued on
+// the GPU, and the program's CUDA calls with it (docs/gpu.md): here nothing is queued. A CUPTI that the program's Python
+// may yet bring itself is not loaded for that.
+void prepare();
+
 // Subscribes and turns the kinds on. `elsewhere`: null for buffers of our own.
 Outcome arm(recorder::Api& api, const Wishes& wishes, RegisterElsewhere elsewhere = nullptr);
 
 // Whole records of a buffer that is not ours; null: so many were lost. Any thread, any time after an arm.
 void take(const uint8_t* const* records, size_t count);
 
-// Turns them off, waits a little for the kernels that run, takes what CUPTI still holds, and unsubscribes. Nothing if not
+// Turns them off, waits a little for the records of kernels that run, takes what CUPTI still holds, and unsubscribes. Nothing if not
 // armed.
 void stop();
 

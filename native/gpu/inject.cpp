@@ -95,7 +95,9 @@ void at_exit() {
 }
 
 void start_agent() {
-  if (switched_off() || profclient_is_attached()) return;
+  if (switched_off()) return;
+  prepare();
+  if (profclient_is_attached()) return;
   agent::Settings settings;
   settings.sockets = sockets();
   settings.hello = hello();

@@ -6,8 +6,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include "devices.h"
-
 namespace profd::cupti {
 namespace {
 
@@ -27,6 +25,14 @@ int find_mapped(dl_phdr_info* info, size_t, void* path) {
   return 1;
 }
 
+// One that is there already, by any name.
+void* find_there() {
+  for (const char* name : kNames)
+    if (void* handle = mapped(name)) return handle;
+  std::string path;
+  return dl_iterate_phdr(find_mapped, &path) ? mapped(path.c_str()) : nullptr;
+}
+
 // A second libcupti beside one that is there would fight with it over everything.
 void* find(State* state, std::string* why) {
   *state = State::NoCupti;
@@ -41,10 +47,7 @@ void* find(State* state, std::string* why) {
     *why = "the process has not loaded CUDA's driver library yet, capture again when it uses CUDA";
     return nullptr;
   }
-  for (const char* name : kNames)
-    if (void* handle = mapped(name)) return handle;
-  std::string path;
-  if (dl_iterate_phdr(find_mapped, &path)) return mapped(path.c_str());
+  if (void* handle = find_there()) return handle;
   for (const char* name : kNames)
     if (void* handle = opened(name)) return handle;
   for (const char* path : kPaths)
@@ -88,6 +91,10 @@ bool resolve_all(void* handle, Functions& to, std::string* why) {
 }
 
 }  // namespace
+
+void* driver() { return dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL); }
+
+bool is_mapped() { return std::getenv("PROFD_CUPTI_LIBRARY") || find_there(); }
 
 const Functions* library(State* state, std::string* why) {
   static Functions functions;

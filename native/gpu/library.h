@@ -8,6 +8,12 @@
 
 namespace profd::cupti {
 
+// libcuda as this process has it; null where it has not.
+void* driver();
+
+// Whether a libcupti is mapped already.
+bool is_mapped();
+
 // The library that is mapped already; else, once libcuda is there, the one the loader finds. Null: `state` and `why`, a sentence.
 // The result stays for the life of the process. PROFD_CUPTI_LIBRARY names another library (tests).
 const Functions* library(State* state, std::string* why);

@@ -36,9 +36,25 @@ bool launches_something(const std::string& name) {
   return false;
 }
 
+// Errors of cuda.h after which the context, and with it the device, does nothing more for this process.
+bool is_fatal(uint32_t error) {
+  switch (error) {
+    case 214:  // memory
+    case 220:  // NVLink
+    case 700:  // illegal address
+    case 702:  // timeout of a launch
+    case 710:  // assertion
+    case 714: case 715: case 716: case 717: case 718: case 719:  // a kernel's own faults
+      return true;
+    default: return false;
+  }
+}
+
 // Not cudaStreamIsCapturing, which PyTorch asks before each allocation.
 bool concerns_graphs(const std::string& name) {
-  return name.find("Graph") != std::string::npos || name.find("BeginCapture") != std::string::npos;
+  for (const char* word : {"Graph", "BeginCapture", "EndCapture"})
+    if (name.find(word) != std::string::npos) return true;
+  return false;
 }
 
 // "cudaLaunchKernel_v7000" and "cudaMemcpyAsync_ptsz_v7000" as people call them.
@@ -165,7 +181,7 @@ void Walker::dropped(uint64_t records) {
 void Walker::reset_counts() {
   for (auto* count : {&counts.records, &counts.events, &counts.device, &counts.launches, &counts.graph_calls,
                       &counts.bad_times, &counts.foreign_times, &counts.gone_names, &counts.external, &counts.filtered,
-                      &counts.unknown, &counts.late, &counts.dropped})
+                      &counts.unknown, &counts.late, &counts.error, &counts.dropped})
     count->store(0, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
   externals_.fill({});
@@ -236,6 +252,8 @@ void Walker::call(Buffer& buffer, const uint8_t* from) {
   const Call which = call_of(buffer, kDomain, field<uint32_t>(from, at::kId));
   if (which.launches) bump(counts.launches);
   if (which.graphs) bump(counts.graph_calls);
+  const auto returned = field<uint32_t>(from, at::kReturned);
+  if (is_fatal(returned) && counts.error == 0) counts.error.store(returned, std::memory_order_relaxed);
   if (!which.wanted) {
     bump(counts.filtered);
     return;
@@ -243,7 +261,7 @@ void Walker::call(Buffer& buffer, const uint8_t* from) {
   GpuRecord gpu{};
   gpu.correlation = field<uint32_t>(from, at::kCorrelation);
   gpu.tid = field<uint32_t>(from, at::kThread);
-  gpu.detail = field<uint32_t>(from, at::kReturned);
+  gpu.detail = returned;
   if (const External& last = externals_[gpu.correlation % externals_.size()];
       last.id != 0 && last.correlation == gpu.correlation) {
     gpu.bytes = last.id;

@@ -29,6 +29,7 @@ struct Counts {
   std::atomic<uint64_t> filtered{0};     // API calls that nobody wants to see: left out
   std::atomic<uint64_t> unknown{0};      // of kinds that were not asked for, or cut short
   std::atomic<uint64_t> late{0};         // came when nothing was recorded any more
+  std::atomic<uint64_t> error{0};        // the first that a call returned after which a device works no more
   std::atomic<uint64_t> dropped{0};      // by CUPTI itself, for the lack of a buffer
 };
 

@@ -17,6 +17,8 @@ int main(int count, char **arguments) {
   uint32_t (*launch)(const char *, uint32_t, uint32_t) = (uint32_t (*)(const char *, uint32_t, uint32_t))dlsym(cupti, "fake_launch");
   void (*copy)(uint32_t, uint64_t) = (void (*)(uint32_t, uint64_t))dlsym(cupti, "fake_copy");
   if (initialize() != 1) return 3;
+  int (*state)(int) = (int (*)(int))dlsym(cupti, "fake_state");
+  if (getenv("PRINT_CUPTI")) fprintf(stderr, "subscribed %d of %d\n", state(0), state(6));
   puts("ready");
   fflush(stdout);
   struct pollfd input = {.fd = 0, .events = POLLIN};

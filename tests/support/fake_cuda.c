@@ -1,8 +1,7 @@
 /* A libcuda.so.1 for machines without a GPU: the calls of bench/gpu/driver.py. Device memory is the host's, a kernel adds
  * 1 to every element, and each piece of work leaves a record in tests/support/fake_cupti.c (PROFD_CUPTI_LIBRARY). None
  * of it is a claim about a GPU: times are made up.
- *   FAKE_CUDA_ERROR  what cuCtxSynchronize returns
- *   FAKE_CUDA_HANG   1: it never returns
+ * As with CUDA, to wait for the context ends what is captured meanwhile with an error.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,12 +9,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct { uint32_t number; int capturing; uint32_t nodes; const char *name; float *array; uint32_t count; } stream;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t streams = 7;
+static int captures, broken; /* that run; whether one was broken */
 
 static void *cupti(const char *function) {
   static void *library;
@@ -59,9 +58,8 @@ int cuCtxPushCurrent_v2(void *context) { return context == &streams ? 0 : 201; }
 int cuCtxPopCurrent_v2(void **context) { *context = &streams; return 0; }
 int cuCtxSetCurrent(void *context) { return context == &streams ? 0 : 201; }
 int cuCtxSynchronize(void) {
-  while (getenv("FAKE_CUDA_HANG")) pause();
-  const char *error = getenv("FAKE_CUDA_ERROR");
-  return error ? atoi(error) : 0;
+  if (captures > 0) broken = 1;
+  return captures > 0 ? 900 : 0;
 }
 int cuModuleLoadData(void **module, const char *image) { *module = strdup(image);  /* the caller frees its own */ return strstr(image, ".visible .entry") ? 0 : 200; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { *function = strdup(name); return strstr(module, name) ? 0 : 500; }
@@ -93,8 +91,14 @@ int cuLaunchKernel(const char *name, unsigned gx, unsigned gy, unsigned gz, unsi
   record_kernel(name, on->number);
   return 0;
 }
-int cuStreamBeginCapture_v2(stream *on, int mode) { (void)mode; on->capturing = 1; return 0; }
-int cuStreamEndCapture(stream *on, void **graph) { on->capturing = 0; *graph = on; return 0; }
+int cuStreamBeginCapture_v2(stream *on, int mode) { (void)mode; on->capturing = 1, captures++; return 0; }
+int cuThreadExchangeStreamCaptureMode(int *mode) { *mode = 0; return 0; }
+int cuStreamEndCapture(stream *on, void **graph) {
+  int was = broken;
+  on->capturing = 0, captures--, broken = 0;
+  *graph = on;
+  return was ? 901 : 0;
+}
 int cuGraphInstantiateWithFlags(void **executable, void *graph, uint64_t flags) { (void)flags; *executable = graph; return 0; }
 int cuGraphLaunch(stream *graph, stream *on) {
   void (*launch)(const char *, uint32_t, uint32_t) = cupti("fake_graph");

@@ -33,11 +33,13 @@ typedef void (*completed_fn)(void *, uint32_t, uint8_t *, size_t, size_t);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int enabled[KINDS];
-static int subscribed, flushes, forced;
+static int subscribed, subscriptions, flushes, forced;
 static requested_fn requested;
 static completed_fn completed;
 static uint8_t *buffer;
 static size_t room, used;
+static int unfinished; /* the buffer has a record of a kernel that runs: it is handed over by force alone */
+static int returns;    /* what calls return */
 static size_t dropped;
 static uint32_t correlation;
 static int finalized, gone; /* ended by another tool; by its own subscriber */
@@ -100,7 +102,7 @@ int cuptiSubscribe(void **subscriber, void *callback, void *user) {
   int error = (int)number("FAKE_CUPTI_SUBSCRIBE", 0);
   if (error) return error;
   if (subscribed || getenv("FAKE_CUPTI_HOLDER")) return 39;
-  subscribed = 1;
+  subscribed = 1, subscriptions++;
   called_back = (void (*)(void *, uint32_t, uint32_t, const void *))callback;
   gone = 0;
   *subscriber = &subscribed;
@@ -173,7 +175,7 @@ static void complete(void) {
   uint8_t *full = buffer;
   size_t bytes = room, valid = used;
   buffer = NULL;
-  room = used = 0;
+  room = used = 0, unfinished = 0;
   if (full) completed(NULL, 0, full, bytes, valid);
 }
 static void complete_hoard(void) {
@@ -197,7 +199,7 @@ int cuptiActivityFlushAll(uint32_t flags) {
   pthread_mutex_lock(&lock);
   flushes++;
   forced += flags == 1;
-  if (flags == 1) hand_over();
+  if (flags == 1 || (!unfinished && !number("FAKE_CUPTI_HOARD", 0))) hand_over();
   if (flags == 1) complete_hoard();
   pthread_mutex_unlock(&lock);
   return (int)number("FAKE_CUPTI_FLUSH", 0);
@@ -226,6 +228,7 @@ static void call_record(uint32_t domain, uint32_t id, uint64_t start, uint64_t e
   if (!at) return;
   put32(at, 4, id); put64(at, 8, scaled(start)); put64(at, 16, scaled(end));
   put32(at, 28, (uint32_t)syscall(SYS_gettid)); put32(at, 32, correlation);
+  put32(at, 36, (uint32_t)returns);
 }
 static void kernel_record(const char *name, uint32_t stream, uint64_t start, uint64_t end) {
   uint8_t *at = record(KERNEL);
@@ -280,8 +283,19 @@ void fake_unfinished(const char *name) {
   pthread_mutex_lock(&lock);
   correlation++;
   kernel_record(name, 7, now(), 0);
+  unfinished = 1;
   pthread_mutex_unlock(&lock);
 }
+/* The last kernel that was unfinished ends now. */
+void fake_finish(void) {
+  pthread_mutex_lock(&lock);
+  for (uint8_t *at = NULL; buffer && cuptiActivityGetNextRecord(buffer, used, &at) == 0;)
+    if (*(uint32_t *)at == KERNEL && *(uint64_t *)(at + 24) == 0) put64(at, 24, scaled(now()));
+  unfinished = 0;
+  pthread_mutex_unlock(&lock);
+}
+/* Calls return that from now on. */
+void fake_returns(int error) { returns = error; }
 /* A kernel whose timestamps CUPTI had no room for. */
 void fake_timeless(const char *name) {
   pthread_mutex_lock(&lock);
@@ -356,7 +370,7 @@ void fake_sync(uint32_t type) {
   pthread_mutex_unlock(&lock);
 }
 void fake_full(void) { pthread_mutex_lock(&lock); hand_over(); pthread_mutex_unlock(&lock); }
-int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : what == 3 ? (int)externals : what == 4 ? gone : what == 5 ? (int)domains : enabled[what - 100]; }
+int fake_state(int what) { return what == 0 ? subscribed : what == 1 ? flushes : what == 2 ? forced : what == 3 ? (int)externals : what == 4 ? gone : what == 5 ? (int)domains : what == 6 ? subscriptions : enabled[what - 100]; }
 
 /* --- for bench/: what the least work on the same buffer costs --- */
 

@@ -57,7 +57,7 @@ _NUMBERS: Final = frozenset(
     (
         *("cupti_version", "clock_error_ns", "clock_offset_ns", "clock_steps", "records", "events", "device_events"),
         *("launches", "filtered", "external", "bad_times", "gone_names", "unknown", "late", "dropped"),
-        *("buffers_refused", "buffers_out"),
+        *("buffers_refused", "buffers_out", "subscribe_ms"),
     )
 )
 _DIGITS_MAX: Final = 19
@@ -76,6 +76,12 @@ class GpuReport:
     def reason(self) -> Reason:
         """Why a trace lacks what it was to have; NONE if it does not, or nothing was due."""
         return Reason.NONE if self.state is None else _REASONS.get(self.state, Reason.NONE)
+
+    @property
+    def stood_ms(self) -> int:
+        """How long the program's CUDA calls may have stood behind CUPTI's first subscription of the process."""
+        found = self.facts.get("subscribe_ms")
+        return found if isinstance(found, int) else 0
 
     @property
     def clock_error_ns(self) -> int | None:

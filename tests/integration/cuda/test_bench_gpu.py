@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu import coexist, detach, end_to_end, planted, residue, truth, whole
+from bench.gpu import coexist, detach, end_to_end, planted, queue, residue, truth, whole
 from bench.gpu.__main__ import SCRIPTS
 from bench.gpu.machine import no_gpu
 from bench.gpu.results import Check, Result, read
@@ -154,6 +154,24 @@ def test_a_death_of_a_job_whose_graphs_are_recorded_as_one() -> None:
     died = {"ended": "signal 11", "stages": [{"stage": "records"}], "said": ""}
     assert whole.judge("ours_whole", died).passed is None
     assert whole.judge("ours_nodes", died).passed is False
+
+
+@long
+def test_rehearsal_of_a_long_queue(built: Path, tmp_path: Path) -> None:
+    """The stand-ins have no queue: that every case was tried is all that it says."""
+    result = rehearsed("queue", tmp_path)
+    assert set(result.data) == set(queue.CASES)
+    assert failed(result) == []
+
+
+def test_a_job_that_stood_behind_a_prepared_cupti() -> None:
+    """It is a failure; behind one that is not prepared, a fact. A capture that breaks is a failure beside us alone."""
+    stood = {"ended": "exit 0", "calls": [{"call": "start", "s": 1.0, "queue_s": 1.0, "other_s": 1.0}], "said": ""}
+    assert queue.judge("ours_injected", stood).passed is False
+    assert queue.judge("ours", stood).passed is True
+    broke = {"ended": "exit 0", "calls": [{"call": "the capture's end", "error": "901"}], "said": ""}
+    assert queue.judge("capturing_end", broke).passed is False
+    assert queue.judge("capturing_wait", broke).passed is None
 
 
 @long

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from profclient import launch
 from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.cuda.conftest import PROFCTL, Program
@@ -42,6 +43,14 @@ def test_kernels_find_their_launches(daemon: RunningDaemon, program: Program) ->
         # Where there is no driver that is said, and no metric of it is zero.
         sampled = sql(daemon, target.trace, "select count(*) > 0 from events where cat = 'gpu_metric'") == [[True]]
         assert sampled != any(text.startswith("no GPU metrics: ") for text in target.warnings)
+
+
+def test_a_plan_names_no_wait_where_cupti_was_prepared(daemon: RunningDaemon, program: Program) -> None:
+    with program() as job:
+        command = [*PROFCTL, "start", "--pid", str(job.pid), "--duration", "1s", "--dry-run"]
+        plan = subprocess.run(command, env=daemon.environ, capture_output=True, text=True)
+    assert "CUPTI stays in the process" in plan.stdout
+    assert "waits for the work that is queued" not in plan.stdout
 
 
 def test_graphs_as_one_are_not_recorded_and_that_is_said(program: Program) -> None:
@@ -79,6 +88,25 @@ def _flushed(pid: int) -> bool:
     """Some of the process's time has gone by: enough for a buffer."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12]) > 5
+
+
+@pytest.mark.parametrize(("variables", "subscribed"), [({}, "0 of 1"), ({"PROFD_ATTACH": "0"}, "0 of 0")])
+def test_cupti_is_prepared_where_nothing_is_queued(built: Path, variables: dict[str, str], subscribed: str) -> None:
+    """Its first subscription waits for the GPU, and the program with it (docs/gpu.md)."""
+    environ = {
+        **os.environ,
+        "CUDA_INJECTION64_PATH": str(launch.native("libprofd_cupti.so")),
+        "PROFD_CUPTI_LIBRARY": str(built / "cupti.so"),
+    }
+    done = subprocess.run(
+        [built / "program", built / "libcuda.so.1"],
+        env={**environ, "PRINT_CUPTI": "1", "PROFD_ADDRESS": f"unix:{built}/nobody.sock", **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+    )
+    assert done.stderr == f"subscribed {subscribed}\n"
 
 
 def test_the_place_of_the_injection_is_taken(daemon: RunningDaemon) -> None:

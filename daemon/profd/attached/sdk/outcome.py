@@ -12,6 +12,7 @@ from profd.model.capture import Cost, Reason, RecordedSteps, Recording, State
 
 # Fewer whole steps than this say nothing of how much slower they all were.
 _STEPS_FOR_RATIO: Final = 3
+_STOOD_MS: Final = 100  # that a user is told of
 
 
 class Ending(Enum):
@@ -92,6 +93,11 @@ def _nothing_ran(stacks: bool) -> str:
 
 def explain_gpu(recording: Recording, report: GpuReport) -> None:
     """Why CUDA's work is not in it, unless something graver is known. Without anything else, that is its state."""
+    if report.stood_ms >= _STOOD_MS:
+        recording.warnings.append(
+            f"CUPTI waited {report.stood_ms} ms for the work that was queued on the GPU before it began, and the "
+            "program's CUDA calls with it; that is once in a process, and never where `profctl run --cuda` starts it"
+        )
     nothing = recording.state is State.FAILED and recording.reason in (Reason.NONE, Reason.NO_FILE)
     if report.reason is Reason.NONE or not (nothing or recording.reason is Reason.NONE):
         return

@@ -50,10 +50,15 @@ CUPTI_STAYS: Final = (
     "CUPTI stays in the process after its recording: its CUDA calls take longer until it ends (a step that is bound by "
     "launches up to 1.5 times as long, docs/gpu.md)"
 )
+CUPTI_WAITS: Final = (
+    "the first recording of CUDA in a process waits for the work that is queued on the GPU, and the program's CUDA "
+    "calls with it, not where `profctl run --cuda` started the process (docs/gpu.md)"
+)
 CUPTI_DETACHES: Final = (
     "CUPTI is taken out of the process at the end (gpu.detach): a program dies of it that replays CUDA graphs which "
     "this capture does not see"
 )
+_COLLECTOR: Final = "libprofd_cupti.so"  # prepares CUPTI where CUDA's driver loads it
 _STEPS_SECONDS: Final = 1.0  # for an agent's answer, whose thread needs no GIL
 _HISTORY: Final = 1024
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
@@ -199,6 +204,8 @@ class SdkSource(Source):
         if process.cuda and "cuda" in agent.hello.can:
             after = CUPTI_DETACHES if self._parts.collecting.detach else CUPTI_STAYS
             found = replace(found, risks=(*found.risks, after))
+            if not process.environ.get("CUDA_INJECTION64_PATH", "").endswith(f"/{_COLLECTOR}"):
+                found = replace(found, risks=(*found.risks, CUPTI_WAITS))
             found = replace(found, risks=(*found.risks, *self._parts.collecting.refused()))
         return self._with_samples(found, process, options, hello)
 

@@ -87,5 +87,12 @@ def test_a_graver_reason_stays() -> None:
     assert (recording.reason, recording.message) == (Reason.TARGET_ENDED, "the process ended")
 
 
+@pytest.mark.parametrize(("stood", "told"), [("99", []), ("1020", ["CUPTI waited 1020 ms"])])
+def test_a_program_that_stood_behind_cupti_is_told(stood: str, told: list[str]) -> None:
+    recording = Recording(State.STORED, Reason.NONE)
+    explain_gpu(recording, report_from_untrusted({"gpu.state": "ok", "gpu.subscribe_ms": stood}))
+    assert [warning[:20] for warning in recording.warnings] == told
+
+
 def test_sentences_are_said_once() -> None:
     assert sentence(["cuda: a", "x", "cuda: b", "cuda: a"]) == "a; b"
