@@ -30,8 +30,9 @@ SCRIPTS = (
     "detach",
     "whole",
     "queue",
+    "capturing",
 )
-NEED_TORCH = frozenset(SCRIPTS[2:])
+NEED_TORCH = frozenset(SCRIPTS[2:]) - {"queue"}
 
 
 def main() -> int:

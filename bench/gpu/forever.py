@@ -1,4 +1,4 @@
-"""`python -m bench.gpu.forever truth|profiled|LOOP|TROUBLE [timed]`: works until its input ends.
+"""`python -m bench.gpu.forever truth|[profiled_]capturing|profiled|LOOP|TROUBLE [timed]`: works until its input ends.
 
 Loops are those of bench/gpu/loops.py, troubles those of bench/gpu/troubles.py.
 
@@ -51,12 +51,14 @@ def _work(name: str) -> Callable[[], object]:
         from bench.gpu.program import Program
 
         return Program(Driver(os.environ.get("PROFD_BENCH_CUDA", "libcuda.so.1"))).work
-    from bench.gpu.loops import LOOPS
+    from bench.gpu.loops import LOOPS, capturing
     from bench.gpu.troubles import TROUBLES
 
     if name == "profiled":
         return _profiled(LOOPS["launch_bound"]())
-    return {**LOOPS, **TROUBLES}[name]()
+    if name == "profiled_capturing":
+        return _profiled(capturing())
+    return {**LOOPS, **TROUBLES, "capturing": capturing}[name]()
 
 
 def _profiled(step: Callable[[], None]) -> Callable[[], None]:

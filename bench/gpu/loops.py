@@ -5,10 +5,13 @@ In a rehearsal (bench/gpu/device.py) they are small, run on the CPU, and the CUD
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from bench.gpu import device
+
+CAPTURE_SECONDS = 0.06  # of one graph: nearly all of a step
 
 Step = Callable[[], None]
 
@@ -39,6 +42,34 @@ def graph() -> Step:
         with torch.cuda.graph(recorded):
             model(data)
     return lambda: recorded.replay()
+
+
+def capturing() -> Step:
+    """It captures the small model's forward pass into a new graph each time, slowly, and replays that."""
+    import torch
+
+    model, data, _ = _model(layers=6, width=256, batch=1, length=32)
+    model.eval()
+
+    def forward() -> None:
+        with torch.no_grad():
+            for layer in model.layers:
+                layer(data)
+                time.sleep(CAPTURE_SECONDS / len(model.layers))
+
+    for _ in range(3):
+        forward()
+    device.synchronize()
+    if device.REHEARSAL:
+        return device.launching(forward)
+
+    def step() -> None:
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            forward()
+        recorded.replay()
+
+    return step
 
 
 LOOPS: dict[str, Callable[[], Step]] = {"launch_bound": launch_bound, "gpu_bound": gpu_bound, "graph": graph}

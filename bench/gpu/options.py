@@ -54,7 +54,7 @@ def counters() -> tuple[dict[str, Any], list[Check]]:
 
 def fallback() -> tuple[dict[str, Any], list[Check]]:
     """The job has used torch.profiler, which keeps CUPTI: operators are timed by CUDA events."""
-    found = _recorded("sdk", "profiled", {}, {"gpu_fallback": True, "torch": "observer"})
+    found = _recorded("sdk", "profiled", {}, {"gpu_fallback": True, "torch": "observer", "force": True})
     [[count, ns]] = found["timed"]
     said = f"{count:,} operators, {(ns or 0) / 1e6:.1f} ms"
     in_part = found["state"] in ("STATE_STORED", "STATE_PARTIAL")  # without kernels, and some operators' times

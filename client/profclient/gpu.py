@@ -130,7 +130,7 @@ def _armed(options: Options) -> None:
         found = {"gpu.state": error.state} if error.state else report()
         _tell(found)
         if found["gpu.state"] == "foreign_subscriber" and "torch" in sys.modules:
-            raise CuptiUnavailable(f"{error}, --gpu-fallback times operators without CUPTI") from None
+            raise CuptiUnavailable(f"{error}, --gpu-fallback --force times operators without CUPTI") from None
         raise
     _tell(report())
     if left_out:

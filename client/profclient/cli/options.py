@@ -142,7 +142,7 @@ def capture_options(function: Function) -> Function:
                 "--gpu-fallback",
                 is_flag=True,
                 help="Where CUPTI is not available: measure device times of PyTorch's operators with two CUDA events "
-                "each. Nobody has measured the cost on a GPU; torch's source says some 4 us an event.",
+                "each. Ends a job that captures CUDA graphs meanwhile: takes --force.",
             ),
             click.option("--native", is_flag=True, help="Sample native frames, too. The sampler pauses the process."),
             click.option("--strict", is_flag=True, help="Refuse the capture where an option cannot be served."),

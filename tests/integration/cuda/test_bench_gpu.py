@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu import coexist, detach, end_to_end, planted, queue, residue, truth, whole
+from bench.gpu import capturing, coexist, detach, end_to_end, planted, queue, residue, truth, whole
 from bench.gpu.__main__ import SCRIPTS
 from bench.gpu.machine import no_gpu
 from bench.gpu.results import Check, Result, read
@@ -161,6 +161,14 @@ def test_rehearsal_of_a_long_queue(built: Path, tmp_path: Path) -> None:
     """The stand-ins have no queue: that every case was tried is all that it says."""
     result = rehearsed("queue", tmp_path)
     assert set(result.data) == set(queue.CASES)
+    assert failed(result) == []
+
+
+@long
+def test_rehearsal_beside_captures_of_graphs(built: Path, tmp_path: Path) -> None:
+    """The jobs capture nothing without a GPU: that each way was tried is all that it says."""
+    result = rehearsed("capturing", tmp_path)
+    assert set(result.data) == set(capturing.WAYS)
     assert failed(result) == []
 
 

@@ -261,7 +261,7 @@ def top(daemon: RunningDaemon, trace: str) -> dict[str, dict[str, int]]:
 
 
 def test_top_shows_them_and_the_trace_says_what_they_are(daemon: RunningDaemon, events: Path, tmp_path: Path) -> None:
-    target = captured(daemon, tmp_path, {"EVENTS": str(events)}, gpu_fallback=True)
+    target = captured(daemon, tmp_path, {"EVENTS": str(events)}, gpu_fallback=True, force=True)
     assert any("CUDA events" in said for said in target.warnings), list(target.warnings)
     assert not target.lost
     rows = top(daemon, target.trace)
@@ -275,14 +275,14 @@ def test_top_shows_them_and_the_trace_says_what_they_are(daemon: RunningDaemon, 
 
 
 def test_ranges_that_are_longer_than_a_chunk_have_them(daemon: RunningDaemon, events: Path, tmp_path: Path) -> None:
-    target = captured(daemon, tmp_path, {"EVENTS": str(events)}, LONG_RANGES_JOB, gpu_fallback=True)
+    target = captured(daemon, tmp_path, {"EVENTS": str(events)}, LONG_RANGES_JOB, gpu_fallback=True, force=True)
     rows = top(daemon, target.trace)
     for name in ("ours", "torch's"):
         assert rows[name]["device_time_total_ns"] >= 2 * 1000 * WITHIN, rows[name]
 
 
 def test_without_cuda_it_says_so(daemon: RunningDaemon, tmp_path: Path) -> None:
-    target = captured(daemon, tmp_path, {}, gpu_fallback=True)
+    target = captured(daemon, tmp_path, {}, gpu_fallback=True, force=True)
     assert any(said.startswith("gpu_fallback: CUDA had not been") for said in target.not_honoured)
     assert not any("CUDA events" in said for said in target.warnings)
 

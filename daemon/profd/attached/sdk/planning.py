@@ -51,8 +51,9 @@ _TORCH_STOP: Final = (
 )
 _CUDA_EVENTS: Final = (
     "gpu_fallback: where CUPTI records nothing, CUDA gets two events for each operator, and the end waits for the "
-    "device; what that costs was never measured on a GPU"
+    "device, which ends a job that captures a CUDA graph meanwhile (docs/torch.md)"
 )
+_BREAKS_CAPTURES: Final = "it ended a job of PyTorch that captured CUDA graphs meanwhile (docs/torch.md); --force times operators all the same"
 _WHOLE: Final = (
     'cuda: gpu.cuda_graphs = "whole" is not followed and each node is recorded, because CUPTI (seen in CUDA 13.0) ends '
     "a job that replays a CUDA graph made before the recording (docs/gpu.md); set it to nodes"
@@ -139,7 +140,7 @@ def words(
             ("modules", options.modules),
             ("flops", options.flops),
             ("force", options.force),
-            ("gpu_fallback", options.gpu_fallback),
+            ("gpu_fallback", options.gpu_fallback and options.force),
         )
         if on
     ]
@@ -193,7 +194,8 @@ def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None, fi
 
 def stop_seconds(options: Options, hello: Hello) -> float:
     """How long the answer to STOP may take."""
-    return TORCH_STOP_SECONDS if options.gpu_fallback or uses_torch_profiler(options, hello) else STOP_SECONDS
+    waits = options.gpu_fallback and options.force
+    return TORCH_STOP_SECONDS if waits or uses_torch_profiler(options, hello) else STOP_SECONDS
 
 
 def uses_torch_profiler(options: Options, hello: Hello) -> bool:
@@ -245,6 +247,7 @@ def _unserved(options: Options, hello: Hello, fix: str) -> dict[str, str]:
         (not torch, "flops", _NO_TORCH),
         (not operators, "flops", f"no operators are recorded; {fix}"),
         ("observer" not in can, "gpu_fallback", f"needs the observer; {fix}"),
+        (not options.force, "gpu_fallback", _BREAKS_CAPTURES),
     ):
         if lacking:
             missing.setdefault(option, why)
@@ -257,6 +260,6 @@ def _risks(options: Options, hello: Hello) -> list[str]:
         said.append(_PYTHON_CALLS)
     if uses_torch_profiler(options, hello):
         said += [_CRASH, _TORCH_STOP]
-    if options.gpu_fallback:
+    if options.gpu_fallback and options.force:
         said.append(_CUDA_EVENTS)
     return said

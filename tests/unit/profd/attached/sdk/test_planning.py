@@ -132,6 +132,15 @@ def test_nothing_else_ever_uses_it(said: Hello) -> None:
         assert not any("crash" in risk for risk in found.risks)
 
 
+def test_cuda_events_can_end_a_job_that_captures_graphs_and_take_force() -> None:
+    asked, forced = Options(gpu_fallback=True), Options(gpu_fallback=True, force=True)
+    assert "--force" in plan(asked, OBSERVED).unserved["gpu_fallback"]
+    assert "gpu_fallback" not in planning.words(asked)
+    assert "gpu_fallback" not in plan(forced, OBSERVED).unserved
+    assert "gpu_fallback" in planning.words(forced)
+    assert any("captures a CUDA graph" in risk for risk in plan(forced, OBSERVED).risks)
+
+
 def test_an_older_agent_is_told_to_use_the_observer_or_nothing() -> None:
     assert planning.words(Options(), {"ranges", "torch"}, torch=True) == ("ranges", "torch:observer")
     asked = Options(torch="profiler", force=True)
