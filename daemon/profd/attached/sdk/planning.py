@@ -53,7 +53,9 @@ _CUDA_EVENTS: Final = (
     "gpu_fallback: where CUPTI records nothing, CUDA gets two events for each operator, and the end waits for the "
     "device, which ends a job that captures a CUDA graph meanwhile (docs/torch.md)"
 )
-_BREAKS_CAPTURES: Final = "it ended a job of PyTorch that captured CUDA graphs meanwhile (docs/torch.md); --force times operators all the same"
+_BREAKS_CAPTURES: Final = (
+    "it ended a job of PyTorch that captured CUDA graphs meanwhile (docs/torch.md); --force times operators anyway"
+)
 _WHOLE: Final = (
     'cuda: gpu.cuda_graphs = "whole" is not followed and each node is recorded, because CUPTI (seen in CUDA 13.0) ends '
     "a job that replays a CUDA graph made before the recording (docs/gpu.md); set it to nodes"
