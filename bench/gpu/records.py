@@ -19,6 +19,7 @@ class Recorded:
 
     kernels: list[tuple[str, int, int, int, int]] = field(default_factory=list)  # name, stream, correlation, start, end
     copies: list[tuple[int, int]] = field(default_factory=list)  # kind of copy, bytes
+    copy_names: list[str] = field(default_factory=list)  # as a trace has them; none of cupti-python's
     fills: list[int] = field(default_factory=list)  # bytes
     calls: list[int] = field(default_factory=list)  # correlation ids of runtime and driver calls
     lost: int = 0

@@ -110,6 +110,7 @@ def of_arena(arena: Any) -> dict[str, Any]:
                 seen.kernels.append((event.name, stream, correlation, event.start, event.end))
             case "MEMCPY":
                 seen.copies.append((detail, size))
+                seen.copy_names.append(event.name)
             case "MEMSET":
                 seen.fills.append(size)
     return {name: getattr(seen, name) for name in Recorded.__slots__}

@@ -92,7 +92,7 @@ struct kernel {
                           kGraphNode = 144, kGraph = 156;
 };
 struct copy {
-  static constexpr size_t kKind = 4, kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40,
+  static constexpr size_t kKind = 4, kFrom = 5, kTo = 6, kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kContext = 36, kStream = 40,
                           kCorrelation = 44, kGraphNode = 64, kGraph = 72;
 };
 struct peer_copy : copy {  // differs behind the stream

@@ -1,5 +1,7 @@
 #include "walk.h"
 
+#include <array>
+#include <cstdio>
 #include <cstring>
 
 namespace profd::cupti {
@@ -84,6 +86,31 @@ const char* copy_name(uint32_t kind) {
     case 10: return "Memcpy PtoP";
     default: return "Memcpy";
   }
+}
+
+// CUpti_ActivityMemoryKind, as libkineto names it.
+const char* memory_name(uint32_t kind) {
+  switch (kind) {
+    case 1: return "Pageable";
+    case 2: return "Pinned";
+    case 3: return "Device";
+    case 4: return "Array";
+    case 5: return "Managed";
+    case 6: return "Device Static";
+    case 7: return "Managed Static";
+    default: return "Unknown";
+  }
+}
+
+// "Memcpy HtoD (Pageable -> Device)", as libkineto has it; without the memories where CUPTI tells neither.
+std::string_view full_copy_name(const uint8_t* from, std::array<char, 64>& room) {
+  using at = cupti::copy;  // a copy between GPUs has them at the same place
+  const auto source = field<uint8_t>(from, at::kFrom), target = field<uint8_t>(from, at::kTo);
+  const char* copy = copy_name(field<uint8_t>(from, at::kKind));
+  if (source == 0 && target == 0) return copy;
+  const int length =
+      std::snprintf(room.data(), room.size(), "%s (%s -> %s)", copy, memory_name(source), memory_name(target));
+  return {room.data(), static_cast<size_t>(length)};
 }
 
 const char* sync_name(uint32_t type) {
@@ -226,7 +253,8 @@ void Walker::copy(Buffer& buffer, const uint8_t* from) {
   gpu.detail = field<uint8_t>(from, At::kKind);
   gpu.bytes = field<uint64_t>(from, At::kBytes);
   gpu.graph_node = field<uint64_t>(from, At::kGraphNode);
-  append(buffer, Kind::Memcpy, text(buffer, copy_name(gpu.detail)), field<uint64_t>(from, At::kStart),
+  std::array<char, 64> room;
+  append(buffer, Kind::Memcpy, text(buffer, full_copy_name(from, room)), field<uint64_t>(from, At::kStart),
          field<uint64_t>(from, At::kEnd), gpu, arena::kGpuRecordShort);
 }
 

@@ -6,13 +6,14 @@ import json
 import lzma
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.gpu import corpus
-from bench.gpu.program import truth
+from bench.gpu.program import COPIES_BACK, COPIES_TO, COPIES_WITHIN, truth
 from bench.gpu.records import Recorded, compare
 from bench.measure import ROOT, child
 
@@ -59,6 +60,11 @@ def test_recorded_on_a_gpu(path: Path, fakes: dict[str, str]) -> None:
     assert seen.kernels
     if found["expected"] is not None:
         assert [check for check in compare(truth(), seen, path.name) if not check.passed] == []
+        assert Counter(seen.copy_names) == {  # from a buffer of ctypes, and back
+            "Memcpy HtoD (Pageable -> Device)": COPIES_TO,
+            "Memcpy DtoH (Device -> Pageable)": COPIES_BACK,
+            "Memcpy DtoD (Device -> Device)": COPIES_WITHIN,
+        }
 
 
 def test_the_way_of_a_file(fakes: dict[str, str], tmp_path: Path) -> None:
