@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from profd.attached.agents import registry as registry_module
@@ -14,8 +11,8 @@ from profd.attached.agents.protocol import Kind
 from profd.fairness.shares import Holder
 from profd.limits import AGENT_PACKET_UNIT_BYTES, AGENT_UNITS_BURST, RATES_USERS_MAX
 
+from tests.support.agent_server import ME, Served
 from tests.support.waiting import eventually
-from tests.unit.profd.attached.agents.test_registry import ME, Served
 
 BURST = 8
 
@@ -26,16 +23,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
-        found = Served(Path(name) / "agent.sock")
-        try:
-            yield found
-        finally:
-            found.server.close()
 
 
 async def test_links_of_a_user_who_says_too_much_wait_and_go_on_later(
