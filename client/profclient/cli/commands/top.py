@@ -81,6 +81,9 @@ def top(
     TOTAL; an operator has the time of every call, as in torch. --step, --window and --thread look at a part: an event
     counts with its time in that part.
 
+    Threads that profd itself has started in the process are left out, and counted above the table; --raw and
+    --thread profd-agent show them.
+
     WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.
     """
