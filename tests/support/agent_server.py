@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from profd.attached.agents.agent import Agent, ArmOrder
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.agents.registry import ATTACHED, AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.fairness.shares import Share
@@ -42,7 +42,7 @@ class Served:
     async def attached(self, **changes: object) -> tuple[FakeAgent, Agent]:
         fake = FakeAgent(self.path)
         fake.hello(**changes)
-        await fake.expect(Kind.WELCOME)
+        await fake.expect(PacketKind.WELCOME)
         agent = self.registry.get(ME)
         assert agent is not None
         return fake, agent
@@ -72,5 +72,5 @@ def tell(fake: FakeAgent, number: int, said: bytes, size: int = 0, seals: int = 
     os.ftruncate(fd, max(size, len(said)))
     os.pwrite(fd, said, 0)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    fake.send(Kind.RECALLED, number, fd)
+    fake.send(PacketKind.RECALLED, number, fd)
     os.close(fd)

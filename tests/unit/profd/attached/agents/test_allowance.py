@@ -7,7 +7,7 @@ import os
 import pytest
 from profd.attached.agents import registry as registry_module
 from profd.attached.agents.allowance import Allowance, Allowances
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.fairness.shares import Holder
 from profd.limits import AGENT_PACKET_UNIT_BYTES, AGENT_UNITS_BURST, RATES_USERS_MAX
 
@@ -33,7 +33,7 @@ async def test_links_of_a_user_who_says_too_much_wait_and_go_on_later(
     monkeypatch.setattr(Allowances, "of", lambda self, holder: mine)
     fake, agent = await served.attached()  # HELLO is one packet
     for rank in range(3 * BURST):
-        fake.send(Kind.CHANGED, rank=rank)
+        fake.send(PacketKind.CHANGED, rank=rank)
     await eventually(lambda: mine.waiting == 1)
     assert agent.hello.rank == BURST - 2
     clock.now += BURST

@@ -16,7 +16,7 @@ from profd.answers.hangs.job import judged
 from profd.answers.hangs.look import State
 from profd.answers.hangs.recalled import JUDGE_HANG, Recalled
 from profd.attached import collectives
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.collectives import Collectives, JobVerdict
 from profd.errors import JobFailed
 from profd.limits import RECALL_NUMBERS_BYTES_MAX
@@ -39,7 +39,7 @@ async def in_this_process(job: str, args: dict[str, Any], fds: Sequence[int]) ->
 
 async def answers(fake: FakeAgent, numbers: bytes, remembered: bytes) -> None:
     while True:
-        question = await fake.expect(Kind.RECALL)
+        question = await fake.expect(PacketKind.RECALL)
         tell(fake, question.epoch, remembered if question.fields["entries"] == "1" else numbers)
 
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 from profd.attached.agents import link as link_module
 from profd.attached.agents import registry as registry_module
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.agents.registry import ATTACHED
 from profd.limits import (
     AGENT_CONNECTIONS_BURST,
@@ -42,7 +42,7 @@ async def test_a_flood_is_cut_off(served: Served) -> None:
     fake, _ = await served.attached()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for _ in range(4 * AGENT_PACKETS_PER_SECOND_MAX):
-            fake.send(Kind.CHANGED, rank=1)
+            fake.send(PacketKind.CHANGED, rank=1)
             await asyncio.sleep(0)
     assert await fake.cut_off()
     assert served.registry.get(ME) is None
@@ -55,11 +55,11 @@ async def test_what_was_said_while_nobody_read_is_no_flood(served: Served, monke
     monkeypatch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     now[0] += 4.0  # that the daemon stood still
     for rank in range(4 * AGENT_PACKETS_PER_SECOND_MAX):
-        fake.send(Kind.CHANGED, rank=rank)
+        fake.send(PacketKind.CHANGED, rank=rank)
         await eventually(lambda rank=rank: agent.hello.rank == rank)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for _ in range(2 * AGENT_PACKETS_PER_SECOND_MAX):
-            fake.send(Kind.CHANGED, rank=1)
+            fake.send(PacketKind.CHANGED, rank=1)
             await asyncio.sleep(0)
     assert await fake.cut_off()
     fake.close()
@@ -120,7 +120,7 @@ async def kept(served: Served, uid: int | None = None) -> FakeAgent:
 async def why_refused(served: Served, uid: int | None = None) -> str:
     with being(uid):
         fake = FakeAgent(served.path)
-    why: str = (await fake.expect(Kind.REFUSED)).fields["why"]
+    why: str = (await fake.expect(PacketKind.REFUSED)).fields["why"]
     fake.close()
     return why
 
@@ -168,7 +168,7 @@ async def test_without_descriptors_connections_wait_and_nobody_is_busy(served: S
         await eventually(
             lambda: all(os.pread(stat.fileno(), 256, 0).rpartition(b")")[2][1:2] == b"S" for _ in range(20))
         )
-    await waits.expect(Kind.WELCOME)
+    await waits.expect(PacketKind.WELCOME)
     waits.close()
 
 

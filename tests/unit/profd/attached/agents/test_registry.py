@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from profd.attached.agents import registry as registry_module
-from profd.attached.agents.protocol import Kind, encode
+from profd.attached.agents.protocol import PacketKind, encode
 from profd.capture.planner import Sighting
 from profd.kernel.peer import Peer
 from profd.rpc.translate import sighting_message
@@ -72,16 +72,18 @@ async def test_descriptors_that_nobody_asked_for_are_closed(served: Served) -> N
     fake = FakeAgent(served.path)
     fd = memfd()
     fake.hello(fd)
-    await fake.expect(Kind.WELCOME)
-    fake.send(Kind.STATUS, 3, fd, events=1)
-    fake.send(Kind.CHANGED, 0, fd, framework="x 1")
+    await fake.expect(PacketKind.WELCOME)
+    fake.send(PacketKind.STATUS, 3, fd, events=1)
+    fake.send(PacketKind.CHANGED, 0, fd, framework="x 1")
     os.close(fd)
     agent = served.registry.get(ME)
     await eventually(lambda: agent is not None and agent.hello.framework == "x 1")
     fake.close()
 
 
-@pytest.mark.parametrize("raw", [b"hello", b"x" * 40_000, encode(Kind.STATUS, 1), encode(Kind.HELLO, versions="1-1")])
+@pytest.mark.parametrize(
+    "raw", [b"hello", b"x" * 40_000, encode(PacketKind.STATUS, 1), encode(PacketKind.HELLO, versions="1-1")]
+)
 async def test_whoever_begins_with_no_hello_is_cut_off(served: Served, raw: bytes) -> None:
     fake = FakeAgent(served.path)
     fake.send_raw(raw)
@@ -93,7 +95,7 @@ async def test_whoever_begins_with_no_hello_is_cut_off(served: Served, raw: byte
 async def test_another_version_is_refused_with_what_to_do(served: Served) -> None:
     fake = FakeAgent(served.path)
     fake.hello(versions="2-3")
-    assert "upgrade" in (await fake.expect(Kind.REFUSED)).fields["why"]
+    assert "upgrade" in (await fake.expect(PacketKind.REFUSED)).fields["why"]
     assert await fake.cut_off()
     fake.close()
 
@@ -101,7 +103,7 @@ async def test_another_version_is_refused_with_what_to_do(served: Served) -> Non
 async def test_a_user_daemon_serves_its_own_uid_only() -> None:
     async with serving(only_uid=os.getuid() + 1) as served:
         fake = FakeAgent(served.path)
-        assert "--user" in (await fake.expect(Kind.REFUSED)).fields["why"]
+        assert "--user" in (await fake.expect(PacketKind.REFUSED)).fields["why"]
         assert await fake.cut_off()
         fake.close()
 
