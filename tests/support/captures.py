@@ -16,7 +16,7 @@ from profd.capture.estimate import Headroom, HostHeadroom
 from profd.capture.machine import Graces
 from profd.capture.manager import CaptureManager
 from profd.capture.outcome import StoredTrace
-from profd.capture.planner import Request, Settings
+from profd.capture.planner import ManagerSettings, Request
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.switch import Switch
 from profd.journal.journal import Journal
@@ -298,7 +298,9 @@ class Rig:
             switch=self.switch,
             headroom=self.headroom,
             ended=self.table.ended,
-            settings=Settings("host", graces=self.graces, lease_grace=self.lease_grace, own_pids=lambda: self.own_pids),
+            settings=ManagerSettings(
+                "host", graces=self.graces, lease_grace=self.lease_grace, own_pids=lambda: self.own_pids
+            ),
         )
 
     @contextlib.asynccontextmanager

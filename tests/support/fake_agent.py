@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from profd.attached.agents.agent import Agent, Arm, Armed, ArmOrder
-from profd.attached.agents.protocol import Kind, Packet, encode, parse_untrusted_packet
+from profd.attached.agents.protocol import Packet, PacketKind, encode, parse_untrusted_packet
 
 LONG = 60.0
 MiB = 1 << 20
@@ -40,7 +40,7 @@ class FakeAgent:
         self.socket.connect(str(path))
         self.socket.setblocking(False)
 
-    def send(self, kind: Kind, epoch: int = 0, *fds: int, **fields: object) -> None:
+    def send(self, kind: PacketKind, epoch: int = 0, *fds: int, **fields: object) -> None:
         self.send_raw(encode(kind, epoch, **fields), *fds)
 
     def send_raw(self, packet: bytes, *fds: int) -> None:
@@ -48,7 +48,7 @@ class FakeAgent:
         self.socket.sendmsg([packet], ancillary)
 
     def hello(self, *fds: int, **changes: object) -> None:
-        self.send(Kind.HELLO, 0, *fds, **{**HELLO, **changes})
+        self.send(PacketKind.HELLO, 0, *fds, **{**HELLO, **changes})
 
     async def receive(self) -> Packet:
         """The next packet; ConnectionResetError at the end of the connection."""
@@ -58,7 +58,7 @@ class FakeAgent:
             raise ConnectionResetError
         return parse_untrusted_packet(raw)
 
-    async def expect(self, kind: Kind) -> Packet:
+    async def expect(self, kind: PacketKind) -> Packet:
         packet = await self.receive()
         assert packet.kind == kind, packet
         return packet

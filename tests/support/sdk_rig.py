@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.attached.sdk.handover import SdkParts
@@ -132,7 +132,7 @@ class Rig:
     async def attach(self, **changes: object) -> FakeAgent:
         fake = FakeAgent(self.path)
         fake.hello(**changes)
-        await fake.expect(Kind.WELCOME)
+        await fake.expect(PacketKind.WELCOME)
         return fake
 
     def record(
@@ -152,8 +152,8 @@ class Rig:
 
     async def armed(self, fake: FakeAgent, **fields: object) -> int:
         """Answer ARM; the epoch."""
-        epoch = (await fake.expect(Kind.ARM)).epoch
+        epoch = (await fake.expect(PacketKind.ARM)).epoch
         fd = memfd()
-        fake.send(Kind.ARMED, epoch, fd, **{"first": 1_000, **fields})
+        fake.send(PacketKind.ARMED, epoch, fd, **{"first": 1_000, **fields})
         os.close(fd)
         return epoch

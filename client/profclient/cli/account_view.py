@@ -58,7 +58,14 @@ def _threads(account: dict[str, Any], window: int) -> str:
     cores = f"{account['cpu_ns'] / window:.2g} of {account['cores']} cores"
     text = f"CPU time {duration(account['cpu_ns'])} ({cores}): {shown}"
     text += f", {more:,} more" if more > 0 else ""
-    return f"{text}; {account['idle_threads']:,} slept all the time" if account["idle_threads"] else text
+    text += f"; {account['idle_threads']:,} slept all the time" if account["idle_threads"] else ""
+    own, own_ns = account.get("own_threads"), account.get("own_cpu_ns")  # daemons of before do not say
+    return f"{text}; {left_out(own)}{f' ({duration(own_ns)})' if own_ns else ''}" if own else text
+
+
+def left_out(own_threads: int) -> str:
+    """What an answer about a job says of the threads that profd has started in it."""
+    return f"{own_threads} thread{'s' if own_threads > 1 else ''} of profd left out"
 
 
 def _name(thread: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from profclient.cli.account_view import left_out
 from profclient.cli.flame.layout import NOBODY, callers
 from profclient.cli.output import counted, fitted, printable, say
 from profclient.cli.units import duration
@@ -35,6 +36,13 @@ def print_merged(answer: dict[str, Any]) -> None:
         click.echo(head + fitted(_name(node), len(head)))
     if answer["left_out"]:
         say(f"… {counted(answer['left_out'], 'path')} with less time left out; --limit shows more, 0 all.")
+    say_of_profd(answer)
+
+
+def say_of_profd(answer: dict[str, Any]) -> None:
+    """That threads of profd are left out, where some are. Answers of earlier daemons have them, and do not say so."""
+    if answer.get("own_threads"):
+        say(f"{left_out(answer['own_threads'])}; --thread profd-agent shows them.")
 
 
 def _name(node: dict[str, Any]) -> str:

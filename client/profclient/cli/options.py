@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from profproto.v1 import capture_pb2
@@ -28,28 +28,30 @@ REDACTIONS = ("paths", "values", "names")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 
-def selector_options(function: Function) -> Function:
-    """--pid --user --job --gpu --rank --children, each repeatable where that makes sense."""
-    for option in reversed(
-        [
-            click.option(
-                "--pid",
-                "pids",
-                type=int,
-                multiple=True,
-                help="This process. The pid is the one that you see. Repeatable.",
-            ),
-            click.option("--user", "users", multiple=True, help="Processes of this user. Repeatable."),
-            click.option("--job", "jobs", multiple=True, help="Processes of this job. Repeatable."),
-            click.option(
-                "--gpu", "gpus", type=int, multiple=True, help="Processes on this GPU of the host. Repeatable."
-            ),
-            click.option("--rank", "ranks", multiple=True, help="Processes of these ranks: 0,8-15. Repeatable."),
-            click.option("--children", is_flag=True, help="Also all descendants of the chosen processes."),
-        ]
-    ):
+def _with(function: Function, *options: Callable[[Function], Function]) -> Function:
+    """The function with these options, in the order in which --help lists them."""
+    for option in reversed(options):
         function = option(function)
     return function
+
+
+def selector_options(function: Function) -> Function:
+    """--pid --user --job --gpu --rank --children, each repeatable where that makes sense."""
+    return _with(
+        function,
+        click.option(
+            "--pid",
+            "pids",
+            type=int,
+            multiple=True,
+            help="This process. The pid is the one that you see. Repeatable.",
+        ),
+        click.option("--user", "users", multiple=True, help="Processes of this user. Repeatable."),
+        click.option("--job", "jobs", multiple=True, help="Processes of this job. Repeatable."),
+        click.option("--gpu", "gpus", type=int, multiple=True, help="Processes on this GPU of the host. Repeatable."),
+        click.option("--rank", "ranks", multiple=True, help="Processes of these ranks: 0,8-15. Repeatable."),
+        click.option("--children", is_flag=True, help="Also all descendants of the chosen processes."),
+    )
 
 
 def selector(values: dict[str, Any], needed: bool = True) -> capture_pb2.Selector:
@@ -72,85 +74,88 @@ def selector(values: dict[str, Any], needed: bool = True) -> capture_pb2.Selecto
     return message
 
 
+_WINDOW_OPTIONS: Final = (
+    click.option("--duration", "-d", help="Length of the window: 500ms, 10s, 1m."),
+    click.option("--iterations", "-n", type=click.IntRange(1), help="Length of the window in training steps."),
+    click.option(
+        "--at-step",
+        type=click.IntRange(0),
+        help="With --iterations: the first of them, as the program numbers its steps (profclient.step()).",
+    ),
+)
+# What is to be recorded.
+_EVENT_OPTIONS: Final = (
+    click.option("--shapes", is_flag=True, help="Record the shapes of inputs."),
+    click.option(
+        "--stacks",
+        is_flag=True,
+        help="Record every Python call. A call costs an attached process (sdk) 0.09 us, from Python 3.12 on "
+        "0.06 us: code that mostly calls runs 1.6 to 3 times as long, on 3.12 1.1 to 1.6 times. Sampling "
+        "(--source pyspy) costs a few percent, with 64 threads a quarter.",
+    ),
+    click.option(
+        "--modules",
+        is_flag=True,
+        help="Record calls of nn.Module with their paths in the model. Needs --stacks.",
+    ),
+    click.option("--memory", is_flag=True, help="Record allocations."),
+    click.option("--flops", is_flag=True, help="Count FLOPS, from shapes."),
+    click.option("--c-calls", is_flag=True, help="With --stacks: record C functions, too (0.07 us a call)."),
+    click.option(
+        "--torch",
+        type=click.Choice(("auto", "observer", "profiler")),
+        default="auto",
+        help="Recorder of operators in an attached PyTorch process: profd's observer or, with --force, "
+        "torch's own profiler, which can crash the process.",
+    ),
+)
+# How, and within which bounds.
+_WAY_OPTIONS: Final = (
+    click.option(
+        "--max-overhead",
+        help="Slow the steps by at most this share, such as 2%. The costliest kinds of events give way; "
+        "a source that has none to leave out ends early.",
+    ),
+    click.option("--source", default="", help="Use this source; `profctl doctor` lists their names."),
+    click.option(
+        "--port",
+        type=click.IntRange(1, 65535),
+        help="Port of the profiler server, in a JAX or TensorFlow process with several. Implies --source jax.",
+    ),
+    click.option(
+        "--collect-timeout",
+        help="Time limit for a JAX or TensorFlow process to hand over a window. Implies --source jax.",
+    ),
+    click.option(
+        "--last",
+        help="Record a JAX or TensorFlow process until you stop the capture, and keep only the last part: 5s. "
+        "Implies --source jax.",
+    ),
+    click.option(
+        "--samples",
+        "--sample-hz",
+        "samples",
+        help="Sample Python stacks at this rate: 100hz. A sampler reads them from outside, beside what an "
+        "attached process (sdk) records, and never pauses the process. At 100hz the CPU time of the process is "
+        "1.00 times what it was, with 64 threads 1.02 times; the sampler takes 2 % of a core, "
+        "with 64 threads 16 %.",
+    ),
+    click.option("--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 times a second)."),
+    click.option(
+        "--gpu-fallback",
+        is_flag=True,
+        help="Where CUPTI is not available: measure device times of PyTorch's operators with two CUDA events "
+        "each. Ends a job that captures CUDA graphs meanwhile: takes --force.",
+    ),
+    click.option("--native", is_flag=True, help="Sample native frames, too. The sampler pauses the process."),
+    click.option("--strict", is_flag=True, help="Refuse the capture where an option cannot be served."),
+    click.option("--force", is_flag=True, help="Go beyond limits that protect the job."),
+)
+
+
 def capture_options(function: Function) -> Function:
     """The window and what is to be recorded in it."""
-    for option in reversed(
-        [
-            click.option("--duration", "-d", help="Length of the window: 500ms, 10s, 1m."),
-            click.option("--iterations", "-n", type=click.IntRange(1), help="Length of the window in training steps."),
-            click.option(
-                "--at-step",
-                type=click.IntRange(0),
-                help="With --iterations: the first of them, as the program numbers its steps (profclient.step()).",
-            ),
-            click.option("--shapes", is_flag=True, help="Record the shapes of inputs."),
-            click.option(
-                "--stacks",
-                is_flag=True,
-                help="Record every Python call. A call costs an attached process (sdk) 0.09 us, from Python 3.12 on "
-                "0.06 us: code that mostly calls runs 1.6 to 3 times as long, on 3.12 1.1 to 1.6 times. Sampling "
-                "(--source pyspy) costs a few percent, with 64 threads a quarter.",
-            ),
-            click.option(
-                "--modules",
-                is_flag=True,
-                help="Record calls of nn.Module with their paths in the model. Needs --stacks.",
-            ),
-            click.option("--memory", is_flag=True, help="Record allocations."),
-            click.option("--flops", is_flag=True, help="Count FLOPS, from shapes."),
-            click.option("--c-calls", is_flag=True, help="With --stacks: record C functions, too (0.07 us a call)."),
-            click.option(
-                "--torch",
-                type=click.Choice(("auto", "observer", "profiler")),
-                default="auto",
-                help="Recorder of operators in an attached PyTorch process: profd's observer or, with --force, "
-                "torch's own profiler, which can crash the process.",
-            ),
-            click.option(
-                "--max-overhead",
-                help="Slow the steps by at most this share, such as 2%. The costliest kinds of events give way; "
-                "a source that has none to leave out ends early.",
-            ),
-            click.option("--source", default="", help="Use this source; `profctl doctor` lists their names."),
-            click.option(
-                "--port",
-                type=click.IntRange(1, 65535),
-                help="Port of the profiler server, in a JAX or TensorFlow process with several. Implies --source jax.",
-            ),
-            click.option(
-                "--collect-timeout",
-                help="Time limit for a JAX or TensorFlow process to hand over a window. Implies --source jax.",
-            ),
-            click.option(
-                "--last",
-                help="Record a JAX or TensorFlow process until you stop the capture, and keep only the last part: 5s. "
-                "Implies --source jax.",
-            ),
-            click.option(
-                "--samples",
-                "--sample-hz",
-                "samples",
-                help="Sample Python stacks at this rate: 100hz. A sampler reads them from outside, beside what an "
-                "attached process (sdk) records, and never pauses the process. At 100hz the CPU time of the process is "
-                "1.00 times what it was, with 64 threads 1.02 times; the sampler takes 2 % of a core, "
-                "with 64 threads 16 %.",
-            ),
-            click.option(
-                "--no-gpu-metrics", is_flag=True, help="Do not sample the GPUs of the process (10 times a second)."
-            ),
-            click.option(
-                "--gpu-fallback",
-                is_flag=True,
-                help="Where CUPTI is not available: measure device times of PyTorch's operators with two CUDA events "
-                "each. Ends a job that captures CUDA graphs meanwhile: takes --force.",
-            ),
-            click.option("--native", is_flag=True, help="Sample native frames, too. The sampler pauses the process."),
-            click.option("--strict", is_flag=True, help="Refuse the capture where an option cannot be served."),
-            click.option("--force", is_flag=True, help="Go beyond limits that protect the job."),
-        ]
-    ):
-        function = option(function)
-    return function
+    return _with(function, *_WINDOW_OPTIONS, *_EVENT_OPTIONS, *_WAY_OPTIONS)
 
 
 def options(values: dict[str, Any]) -> capture_pb2.Options:
@@ -201,16 +206,13 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
 
 def part_options(function: Function) -> Function:
     """--window --step --min-duration --redact: which part of a trace leaves it."""
-    for option in reversed(
-        [
-            click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
-            click.option("--step", help="Only these training steps: 12, or 12..14."),
-            click.option("--min-duration", help="Only events of at least this duration: 10us."),
-            click.option("--redact", help="Hide any of paths,values,names. For chrome, perfetto and bundle."),
-        ]
-    ):
-        function = option(function)
-    return function
+    return _with(
+        function,
+        click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
+        click.option("--step", help="Only these training steps: 12, or 12..14."),
+        click.option("--min-duration", help="Only events of at least this duration: 10us."),
+        click.option("--redact", help="Hide any of paths,values,names. For chrome, perfetto and bundle."),
+    )
 
 
 def part_query(window: str | None, step: str | None, min_duration: str | None, redact: str | None) -> dict[str, Any]:
@@ -235,14 +237,11 @@ def _window_query(window: str | None, step: str | None) -> dict[str, Any]:
 
 def window_options(function: Function) -> Function:
     """--step --window: which time of a trace a question looks at."""
-    for option in reversed(
-        [
-            click.option("--step", help="Only these training steps: 207, or 200..210. `profctl steps` lists them."),
-            click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
-        ]
-    ):
-        function = option(function)
-    return function
+    return _with(
+        function,
+        click.option("--step", help="Only these training steps: 207, or 200..210. `profctl steps` lists them."),
+        click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
+    )
 
 
 def within_options(function: Function) -> Function:

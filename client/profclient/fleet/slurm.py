@@ -34,7 +34,7 @@ _UNFIT: Final = ("down", "fail", "unknown", "not_responding", "powered_down", "r
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NodeList:
     """Nodes as Slurm writes them; of a component, where the job is heterogeneous."""
 
     nodes: str
@@ -46,7 +46,7 @@ class Job:
     """A running job: the raw id, which its tasks have in their environment, and its nodes."""
 
     id: str
-    parts: tuple[Part, ...]
+    parts: tuple[NodeList, ...]
 
 
 def job(name: str) -> Job:
@@ -70,7 +70,7 @@ def of_record(untrusted: str) -> Job | None:
     found = [_only(pattern, untrusted) for pattern in (_RECORD_ID, _RECORD_STATE, _RECORD_NODES)]
     if "HetJobId=" in untrusted or not all(found) or found[1] != "RUNNING":
         return None
-    return Job(found[0], (Part(found[2]),))
+    return Job(found[0], (NodeList(found[2]),))
 
 
 def _only(pattern: re.Pattern[str], text: str) -> str:
@@ -86,7 +86,7 @@ def answered(name: str, text: str) -> Job:
     running = [row for row in rows if row[2] == "RUNNING"]
     components = [_COMPONENT.fullmatch(row[1]) for row in running]
     if running and all(components):
-        parts = tuple(Part(row[3], int(of[2])) for row, of in zip(running, components, strict=True) if of)
+        parts = tuple(NodeList(row[3], int(of[2])) for row, of in zip(running, components, strict=True) if of)
         leaders = {of[1] for of in components if of}
         if len(leaders) == 1:
             return Job(leaders.pop(), parts)
@@ -96,10 +96,10 @@ def answered(name: str, text: str) -> Job:
     if not running:
         states = ", ".join(sorted({printable(row[2]) for row in rows})) or "not in the queue"
         raise NotFoundError(f"Slurm's job {name} does not run: {states}. Steps can join running jobs only.")
-    return Job(running[0][0], (Part(running[0][3]),))
+    return Job(running[0][0], (NodeList(running[0][3]),))
 
 
-def via(job_id: str, part: Part) -> str:
+def via(job_id: str, part: NodeList) -> str:
     """The command that carries the relays of `{hosts}`, which are `{count}`, in one step of the job."""
     return _STEP.format(job=job_id, component="" if part.component is None else f" --het-group={part.component}")
 

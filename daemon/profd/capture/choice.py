@@ -121,20 +121,9 @@ def choose(
     A source that can kill the process (`Declaration.danger`) is nobody's better one: it
     is taken where it is named, with `force`.
     """
-    ranked = in_order(sources)
-    if not options.source:
-        ranked = [source for source in ranked if not source.declaration.danger]
-    else:
-        ranked = [source for source in ranked if source.name == options.source]
-        if not ranked:
-            known = ", ".join(source.name for source in in_order(sources)) or "none"
-            return Choice(
-                None,
-                reason=Reason.NO_SOURCE,
-                message=f"there is no source {options.source!r}; there are: {known}",
-            )
-        if ranked[0].declaration.danger and not options.force:
-            return Choice(None, reason=Reason.NOT_HONOURED, message=_dangerous(ranked[0]))
+    ranked = _eligible(options, sources)
+    if isinstance(ranked, Choice):
+        return ranked
     launcher = _launcher(process, options, children)
     if launcher is not None:
         return launcher
@@ -162,6 +151,21 @@ def choose(
         if refusal_here.reason in (Reason.OVER_LIMIT, Reason.TARGET_ENDING) or _meant_operators(options, plan, missing):
             break
     return refusal or _no_source(process, options, declined, children)
+
+
+def _eligible(options: Options, sources: Sequence[Source]) -> list[Source] | Choice:
+    """Those that may be chosen, best first, or why none may."""
+    ranked = in_order(sources)
+    if not options.source:
+        return [source for source in ranked if not source.declaration.danger]
+    named = [source for source in ranked if source.name == options.source]
+    if not named:
+        known = ", ".join(source.name for source in ranked) or "none"
+        message = f"there is no source {options.source!r}; there are: {known}"
+        return Choice(None, reason=Reason.NO_SOURCE, message=message)
+    if named[0].declaration.danger and not options.force:
+        return Choice(None, reason=Reason.NOT_HONOURED, message=_dangerous(named[0]))
+    return named
 
 
 def _refusal(

@@ -13,7 +13,7 @@ from profd.errors import Exhausted
 from profd.limits import MiB
 from profd.model.capture import Options
 from profd.sources.base import Plan
-from profd.targets.memory import Memory
+from profd.targets.memory import MemoryLimits
 from profd.targets.process import ProcessId
 
 ESTIMATE_WINDOW_NS: Final = 2_000_000_000
@@ -34,9 +34,9 @@ class Headroom:
 class HostHeadroom:
     """Reads headroom from /proc, the target's cgroups and the filesystem of the state directory."""
 
-    def __init__(self, state_dir: Path, memory: Memory | None = None, space: Space | None = None) -> None:
+    def __init__(self, state_dir: Path, memory: MemoryLimits | None = None, space: Space | None = None) -> None:
         self._space = space or Space(state_dir)
-        self._memory = memory or Memory()
+        self._memory = memory or MemoryLimits()
 
     async def ahead(self, uid: int, processes: Sequence[ProcessId]) -> AbstractContextManager[None]:
         """Look at the memory of these for a user; within the block `of`, and whoever shares the Memory, says what was

@@ -21,7 +21,7 @@ from profd.capture.book import Book
 from profd.capture.estimate import HostHeadroom
 from profd.capture.ids import new_id
 from profd.capture.machine import Decline, Machine
-from profd.capture.planner import Planner, Request, Settings, TargetPlan
+from profd.capture.planner import ManagerSettings, Planner, Request, TargetPlan
 from profd.capture.ports import Ended, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
@@ -60,7 +60,7 @@ class CaptureManager:
         switch: Switch,
         headroom: HostHeadroom,
         ended: Ended,
-        settings: Settings,
+        settings: ManagerSettings,
         begin_sidecar: BeginSidecar = lambda process, options: None,
         on_load: OnLoad = lambda source, load: None,
     ) -> None:

@@ -33,7 +33,7 @@ LEASE_GRACE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ManagerSettings:
     """How the manager behaves; tests shorten and freeze."""
 
     host: str
@@ -85,7 +85,7 @@ class Planner:
         sources: Sequence[Source],
         table: Processes,
         headroom: HostHeadroom,
-        settings: Settings,
+        settings: ManagerSettings,
         held: Mapping[ProcessId, CaptureRecord],
     ) -> None:
         self._sources = in_order(sources)

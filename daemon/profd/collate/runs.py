@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from profd.collate.spill import SpillFile, Stretch
+from profd.collate.spill import Extent, SpillFile
 from profd.events import COLUMNS, Dictionary, EventTable
 
 Array = npt.NDArray[Any]
@@ -95,8 +95,8 @@ class MemoryRun:
 
 @dataclass(frozen=True, slots=True)
 class _SpilledArg:
-    rows: Stretch
-    values: Stretch
+    rows: Extent
+    values: Extent
     marks: Array  # marks[i]: how many entries lie before row i * _MARK_ROWS
 
 
@@ -105,7 +105,7 @@ class SpilledRun:
 
     def __init__(self, file: SpillFile) -> None:
         self._file = file
-        self._columns: dict[str, Stretch] = {}
+        self._columns: dict[str, Extent] = {}
         self._args: dict[ArgKey, _SpilledArg] = {}
         self._some_starts: Array = np.empty(0, dtype=np.int64)
         self._first_start = self._last_start = 0

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Extent:
     """Where an array lies in the file."""
 
     offset: int
@@ -38,10 +38,10 @@ class SpillFile:
             raise self._full(error) from error
         weakref.finalize(self, os.close, self._fd)
 
-    def append(self, values: Array) -> Stretch:
+    def append(self, values: Array) -> Extent:
         """Write an array at the end."""
         data = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
-        stretch = Stretch(self._size, values.dtype)
+        stretch = Extent(self._size, values.dtype)
         try:
             while data:
                 written = os.pwrite(self._fd, data, self._size)
@@ -51,7 +51,7 @@ class SpillFile:
             raise self._full(error) from error
         return stretch
 
-    def read(self, stretch: Stretch, low: int, high: int) -> Array:
+    def read(self, stretch: Extent, low: int, high: int) -> Array:
         """Elements [low, high) of an array."""
         values = np.empty(high - low, dtype=stretch.dtype)
         room = values.data.cast("B") if low < high else memoryview(b"")

@@ -13,7 +13,6 @@ import os
 import struct
 
 CHOWN = 0  # of all the one that is worth nothing behind a filter without the four calls
-SYS_PTRACE = 19
 GUARD = 1 << CHOWN
 
 _ALL = 64

@@ -17,14 +17,13 @@ _DATA = re.compile(
 )
 
 
-def waits(text: bytes) -> tuple[int, int, int] | None:
-    """The word that the thread sleeps on, the value that it slept at, its stack pointer; None: it does not."""
+def word_of(text: bytes) -> int | None:
+    """The address of the word that the thread sleeps on; None: it does not."""
     words = text.split()
     if len(words) != 9 or int(words[0]) != _FUTEX:
         return None
-    word, what, value = (int(part, 16) for part in words[1:4])
-    waiting = what & _COMMAND in (_WAIT, _WAIT_BITSET)
-    return (word, value & 0xFFFFFFFF, int(words[7], 16)) if waiting else None
+    word, what = (int(part, 16) for part in words[1:3])
+    return word if what & _COMMAND in (_WAIT, _WAIT_BITSET) else None
 
 
 def interpreter_data(maps: bytes) -> list[range]:

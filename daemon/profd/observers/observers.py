@@ -32,7 +32,7 @@ from profd.model.shortfall import OBSERVER_COMES
 from profd.observers import torch_of
 from profd.observers.builder import Built, build
 from profd.observers.torch_of import Elsewhere, Wanted
-from profd.targets.memory import Memory
+from profd.targets.memory import MemoryLimits
 from profd.targets.process import Process, ProcessId
 
 BY_HAND: Final = "build it once for this torch: profctl torch build"
@@ -49,7 +49,7 @@ _ANOTHER: Final = (
 log = logging.getLogger("profd.observers")
 
 
-class State(Enum):
+class BuildState(Enum):
     """Of a build; the values are words for people."""
 
     WAITING = "waiting"
@@ -63,7 +63,7 @@ class State(Enum):
 class _Order:
     """A build that was asked for."""
 
-    state: State
+    state: BuildState
     why: str = ""
     directory: str = ""
 
@@ -151,7 +151,7 @@ class Observers:
                 there = torch_of.lies_at(os.path.join(order.directory, "build.json"), process, self._proc)
                 seen = replace(seen, usable=there)
                 if there:
-                    order.state, order.why = State.BUILT, ""
+                    order.state, order.why = BuildState.BUILT, ""
             self._seen[process.id] = seen
 
     def _first_look(self, process: Process) -> _Seen:
@@ -164,11 +164,11 @@ class Observers:
         """The build for it, which is begun if there is none."""
         key = _of_all(wanted)
         order = self._orders.get(key)
-        if order is None or order.state is State.DECLINED:
+        if order is None or order.state is BuildState.DECLINED:
             order = self._put_off(wanted.uid)
             if order is not None:
                 return order
-            order = _Order(State.WAITING)
+            order = _Order(BuildState.WAITING)
             self._orders[key] = order
             self._queue.put_nowait(wanted)
             if len(self._tasks) < OBSERVER_BUILDS_AT_ONCE:
@@ -177,10 +177,13 @@ class Observers:
 
     def _put_off(self, uid: int) -> _Order | None:
         """A user has one in the queue, so that they take turns, and none for a while after one that took too long."""
-        if any(of.uid == uid and order.state in (State.WAITING, State.BUILDING) for of, order in self._orders.items()):
-            return _Order(State.DECLINED, "another one of its user's is being built")
+        if any(
+            of.uid == uid and order.state in (BuildState.WAITING, BuildState.BUILDING)
+            for of, order in self._orders.items()
+        ):
+            return _Order(BuildState.DECLINED, "another one of its user's is being built")
         if time.monotonic() < self._quiet.get(uid, 0.0):
-            return _Order(State.DECLINED, "an earlier one of its user's took too long, less than an hour ago")
+            return _Order(BuildState.DECLINED, "an earlier one of its user's took too long, less than an hour ago")
         return None
 
     async def _work(self) -> None:
@@ -194,21 +197,21 @@ class Observers:
                 await self._build(wanted, order)
             except Exception:  # the next one is built all the same
                 log.exception("an observer was not built")
-                order.state, order.why = State.FAILED, "the daemon's log says why"
+                order.state, order.why = BuildState.FAILED, "the daemon's log says why"
 
     async def _build(self, wanted: Wanted, order: _Order) -> None:
         free = await asyncio.to_thread(free_bytes, self._proc)
         if free < OBSERVER_MEMORY_BYTES_MIN:
-            order.state = State.DECLINED
+            order.state = BuildState.DECLINED
             order.why = f"building it takes {OBSERVER_MEMORY_BYTES_MIN / GiB:g} GiB and {free / GiB:.1f} are free"
             return
-        order.state = State.BUILDING
+        order.state = BuildState.BUILDING
         other = self._change_identity and wanted.uid != os.geteuid()
         found: Built = await build(wanted, change_identity=other)
         order.directory, order.why = found.directory, found.why
-        order.state = State.BUILT
+        order.state = BuildState.BUILT
         if found.why:
-            order.state = State.DECLINED if found.again else State.FAILED
+            order.state = BuildState.DECLINED if found.again else BuildState.FAILED
         if found.too_long:
             self._quiet[wanted.uid] = time.monotonic() + OBSERVER_QUIET_SECONDS
         log.info("an observer of PyTorch", extra={"state": order.state.value, "torch": wanted.torch, "why": found.why})
@@ -226,13 +229,13 @@ def _told_to(future: Future[None], look: Callable[[list[Process]], None], proces
 
 def free_bytes(proc: Path = Path("/proc")) -> int:
     """Memory that a build could have, which is in the daemon's own cgroup: of the host and of that."""
-    return Memory(proc).left(os.getpid()) or 0
+    return MemoryLimits(proc).left(os.getpid()) or 0
 
 
 def _told(order: _Order) -> str:
-    if order.state is State.FAILED:
+    if order.state is BuildState.FAILED:
         return f"it could not be built: {order.why} (profctl torch build tries again)"
-    if order.state is State.DECLINED:
+    if order.state is BuildState.DECLINED:
         return f"it was not built, because {order.why}: the next capture asks again, or profctl torch build"
     return OBSERVER_COMES
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from profd.kernel import bpf
 from profd.limits import OBSERVER_TASKS_MAX
-from profd.workers.listener import Listener, Question
+from profd.workers.listener import HeldCall, Listener
 
 # name: x86_64, aarch64; None: there is no such call
 _ASKED: Final[dict[str, tuple[int | None, int | None]]] = {"fork": (57, None), "vfork": (58, None)}
@@ -69,7 +69,7 @@ class Tasks:
         """None is started any more. Safe to repeat."""
         self._listener.close()
 
-    def _answer(self, _question: Question) -> int:
+    def _answer(self, _question: HeldCall) -> int:
         self.started += 1
         if not self.used_up:
             return 0

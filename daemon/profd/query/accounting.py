@@ -138,13 +138,15 @@ class Account:
     """The window of a trace. `None`: not known."""
 
     window_ns: int | None
-    threads: list[ThreadAccount] = field(default_factory=list)  # the busiest first
+    threads: list[ThreadAccount] = field(default_factory=list)  # of the program, the busiest first
     leading: int | None = None  # of these, the one with most recorded of its time; else the busiest that samples saw
     more_threads: int = 0  # beyond THREADS_MAX
     ran_threads: int | None = None  # that the kernel did run
     idle_threads: int | None = None  # that it did not
     unseen_threads: int | None = None  # that it was not asked for: they began, or ended, in the window, or are too many
     cpu_ns: int | None = None  # of all threads that it was asked for
+    own_threads: int = 0  # that profd has started in the process, and that are in no number above
+    own_cpu_ns: int | None = None  # CPU time of these
     cores: int | None = None
     message: str | None = None  # why the kernel's times are missing
     hint: str | None = None  # what would say more of the leading thread
@@ -165,23 +167,26 @@ def account(coverage: Coverage, meta: TraceMeta) -> Account:
         return Account(None)
     lasted, times = window[1] - window[0], meta.run_times
     message = why_no_times(meta, lasted)
-    found = _threads(coverage, meta, times if message is None else RunTimes(), lasted)
+    found, own = _threads(coverage, meta, times if message is None else RunTimes(), lasted)
     found.sort(key=lambda thread: (-(thread.cpu_ns or 0), thread.nothing_ns, str(thread.id)))
     answer = Account(lasted, found[:THREADS_MAX], more_threads=max(0, len(found) - THREADS_MAX), message=message)
+    answer.own_threads = len(own)
     if answer.threads:
         leading = max(answer.threads, key=_weight)
         answer.leading, answer.hint = answer.threads.index(leading), _hint(leading, lasted, meta)
     if message is None:
-        answer.ran_threads = len(times.threads) + times.others
+        theirs = [thread for thread in times.threads if not of_profd(thread.name)]
+        answer.ran_threads = len(theirs) + times.others
         answer.idle_threads, answer.unseen_threads = times.idle, times.unseen
-        answer.cpu_ns = sum(thread.ran_ns for thread in times.threads) + times.others_ran_ns
+        answer.cpu_ns = sum(thread.ran_ns for thread in theirs) + times.others_ran_ns
+        answer.own_cpu_ns = sum(thread.ran_ns for thread in times.threads if of_profd(thread.name))
         answer.cores = times.cores or None
     return answer
 
 
-def _weight(thread: ThreadAccount) -> tuple[bool, int, bool, int]:
-    """Which thread an answer is about: the program's; and what the kernel alone saw says nothing of causes."""
-    return not of_profd(thread.name), thread.recorded_ns, thread.sampled_ns > 0, thread.cpu_ns or 0
+def _weight(thread: ThreadAccount) -> tuple[int, bool, int]:
+    """Which thread an answer is about: what the kernel alone saw says nothing of causes."""
+    return thread.recorded_ns, thread.sampled_ns > 0, thread.cpu_ns or 0
 
 
 def why_no_times(meta: TraceMeta, window_ns: int) -> str | None:
@@ -207,17 +212,22 @@ def _hint(thread: ThreadAccount, lasted: int, meta: TraceMeta) -> str | None:
     return f"{share}add {samples}--stacks (about 0.1 us a call)"
 
 
-def _threads(coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int) -> list[ThreadAccount]:
+def _threads(
+    coverage: Coverage, meta: TraceMeta, times: RunTimes, lasted: int
+) -> tuple[list[ThreadAccount], list[ThreadAccount]]:
+    """Threads of the program, and those that profd has started in it."""
     counted = {str(thread.id): thread for thread in times.threads}
-    found = []
+    found: tuple[list[ThreadAccount], list[ThreadAccount]] = ([], [])
     for number, spent in coverage.by_thread():
         track = meta.tracks.threads[number] if number < len(meta.tracks.threads) else {}
         kernel = counted.pop(str(track.get("id")), None) or _asleep(track.get("id"), times)
         name = track.get("name") or (kernel_name(kernel, meta) if kernel else None)
-        found.append(_thread(track.get("id"), name, spent, kernel, lasted))
+        own = of_profd(name) or (kernel is not None and of_profd(kernel.name))
+        found[own].append(_thread(track.get("id"), name, spent, kernel, lasted))
     unrecorded = [0] * _LAYERS
     for each in counted.values():
-        found.append(_thread(each.id, kernel_name(each, meta), [*unrecorded, lasted], each, lasted))
+        account_of = _thread(each.id, kernel_name(each, meta), [*unrecorded, lasted], each, lasted)
+        found[of_profd(each.name)].append(account_of)
     return found
 
 

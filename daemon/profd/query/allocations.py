@@ -19,7 +19,7 @@ BLOCK_COLUMNS: Final = tuple(dict.fromkeys((*MEMORY_COLUMNS, "ptr", "kind", "par
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class AllocationRecords:
     """Allocations and frees with an address, in row order."""
 
     rows: Array  # of the table
@@ -30,7 +30,7 @@ class Records:
         return len(self.rows)
 
 
-def records_of(table: EventTable) -> Records | None:
+def records_of(table: EventTable) -> AllocationRecords | None:
     """The records of a table, a whole trace or part (rows from 0 on); None: no record has an address.
 
     A block at an address that is allocated again had been freed, also where that record is missing: it lasts from its
@@ -48,7 +48,7 @@ def records_of(table: EventTable) -> Records | None:
     same = block[order][1:] == block[order][:-1]
     following = np.full(len(rows), NO_ROW, dtype=np.int64)
     following[order[:-1][same]] = order[1:][same]
-    return Records(rows, size, following)
+    return AllocationRecords(rows, size, following)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from profd.query import event_times, rules, view
 from profd.query.apart import apart
 from profd.query.estimates import Looks, looks_of
 from profd.query.grouping import Labels, by_module, by_node, by_shapes, by_stack
-from profd.query.part import Part, flows_within, read_part
+from profd.query.part import Part, flows_within, of_job, read_part, rows_on
 from profd.query.recorded import RECORDED_COLUMNS, recorded_calls, recorded_stretches
 from profd.query.whole import whole
 from profd.segments.reader import TraceReader
@@ -113,17 +113,20 @@ def averages_of_trace(
 ) -> list[Average]:
     """`averages` of a stored trace, or a part of it. Raw rows of a whole one are added up in bounded memory.
 
-    Exhausted where the trace, or the part, is too large for what is asked.
+    Without `raw`, and where the part names no thread, those of profd are left out. Exhausted where the trace, or the
+    part, is too large for what is asked.
     """
+    part = part or Part()
+    part = part if raw else of_job(reader, part)
     grouping = replace(grouping, nodes=nodes_of(reader.tracks))
     on_device = reader.meta.gpu_events != 0 or (not raw and reader.has("linked"))  # waiting for a device links, too
     timed = not on_device and reader.has("value")
     columns = columns_for(raw, grouping, on_device, allocates=not raw and reader.has("bytes"), timed=timed)
-    looks = None if raw else looks_of(reader.meta)
+    looks = None if raw else looks_of(reader.meta, part.own)
     linked = with_backward or (grouping.by_context and not raw)
     if linked:
         columns = list(dict.fromkeys([*columns, "cat", *AUTOGRAD_COLUMNS]))
-    if part is not None and not part.is_whole:
+    if not part.is_whole:
         table = read_part(reader, part, [*columns, "correlation"])
         flows = flows_within(reader.flows(FLOW_CATEGORIES), table) if linked else None
         links = find_links(table, flows, reader.tracks) if linked else None
@@ -131,7 +134,8 @@ def averages_of_trace(
     if not raw or linked or grouping.by_context:
         table = whole(reader, columns)
         links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks) if linked else None
-        calls = None if raw else view.torch_calls(table, partial(_are_correlations, reader))
+        own = None if raw or not part.own else rows_on(reader, part.own)
+        calls = None if raw else view.torch_calls(table, partial(_are_correlations, reader), left_out=own)
         if calls is not None:
             calls.counted[apart(table, reader.meta)] = False
         return averages(

@@ -8,7 +8,7 @@ docs/decisions/0037-waits-by-looks.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,12 +41,14 @@ class _Thread:
 class Looks:
     """Those of one trace, by track."""
 
-    def __init__(self, meta: TraceMeta) -> None:
+    def __init__(self, meta: TraceMeta, left_out: Collection[int] = ()) -> None:
         times = meta.run_times
         by_id = {str(thread.id): found for thread in times.threads if (found := _thread(times.looked_ns, thread))}
         ids = [str(track.get("id")) for track in meta.tracks.threads]
         own = beside_of(meta.tracks).tolist()
-        self._tracks = {number: by_id[ids[of]] for number, of in enumerate(own) if ids[of] in by_id}
+        self._tracks = {
+            number: by_id[ids[of]] for number, of in enumerate(own) if ids[of] in by_id and number not in left_out
+        }
 
     def spent(self, table: EventTable, calls: Calls, group: Array, groups: int) -> dict[str, list[int | None]]:
         """FIELDS and `looks` of each group. `group`: of each counted row. None: fewer than ten looks say nothing.
@@ -88,9 +90,9 @@ class Looks:
                 yield thread, rows[calls.counted[rows]], _innermost(table, calls, rows, thread.at)
 
 
-def looks_of(meta: TraceMeta) -> Looks | None:
-    """None: there was no look at a thread."""
-    return Looks(meta) if meta.run_times.looked_ns else None
+def looks_of(meta: TraceMeta, left_out: Collection[int] = ()) -> Looks | None:
+    """Without those at threads of the tracks that are left out. None: there was no look at a thread."""
+    return Looks(meta, left_out) if meta.run_times.looked_ns else None
 
 
 def _thread(looked_ns: list[int], thread: ThreadTimes) -> _Thread | None:

@@ -13,7 +13,7 @@ from profd.errors import BadInput
 from profd.events import NO_END, NO_ROW, DeviceType, EventTable
 from profd.events.table import Array
 from profd.limits import MERGED_PATHS_MAX
-from profd.query.allocations import BLOCK_COLUMNS, NO_ADDRESSES, NOT_RECORDED, Records, records_of
+from profd.query.allocations import BLOCK_COLUMNS, NO_ADDRESSES, NOT_RECORDED, AllocationRecords, records_of
 from profd.query.hottest import hottest
 from profd.query.memory_tree import tree_of
 from profd.query.part import Part, part_of, read_part
@@ -57,7 +57,7 @@ def memory_peak(trace: TraceReader, *, limit: int, device: str = "", **part: Any
     }
 
 
-def _nothing(table: EventTable, part: Part, records: Records | None) -> dict[str, Any]:
+def _nothing(table: EventTable, part: Part, records: AllocationRecords | None) -> dict[str, Any]:
     some = len(named(table, MEMORY_NAME)) > 0
     without = NO_ADDRESSES if some and records is None else NONE_HERE
     return {
@@ -91,7 +91,7 @@ class _Device:
         """Of accelerators first, as they are small, and where most was alive."""
         return self.device_type == DeviceType.CPU, -self.peak_bytes, self.name
 
-    def alive(self, records: Records) -> Array:
+    def alive(self, records: AllocationRecords) -> Array:
         """Places of the allocations that are alive at the peak."""
         until = records.following[self.places]
         found: Array = self.places[(self.places <= self.at) & ((until == NO_ROW) | (until > self.at))]
@@ -108,7 +108,7 @@ class _Device:
         }
 
 
-def _owned(table: EventTable, records: Records, part: Part) -> Array:
+def _owned(table: EventTable, records: AllocationRecords, part: Part) -> Array:
     """Which records are allocations of the part's threads."""
     owned = records.size > 0
     if part.threads is not None:
@@ -116,7 +116,7 @@ def _owned(table: EventTable, records: Records, part: Part) -> Array:
     return owned
 
 
-def _devices(table: EventTable, records: Records, owned: Array) -> list[_Device]:
+def _devices(table: EventTable, records: AllocationRecords, owned: Array) -> list[_Device]:
     """Those on which there are such allocations, the one that a graph is drawn of by default first."""
     change = np.where(owned, records.size, 0)
     ends = owned & (records.following != NO_ROW)
@@ -130,7 +130,9 @@ def _devices(table: EventTable, records: Records, owned: Array) -> list[_Device]
     return sorted((one for one in found if one is not None), key=lambda one: one.order)
 
 
-def _device(table: EventTable, records: Records, places: Array, change: Array, owned: Array) -> _Device | None:
+def _device(
+    table: EventTable, records: AllocationRecords, places: Array, change: Array, owned: Array
+) -> _Device | None:
     if not owned.any():
         return None
     running = np.cumsum(change)

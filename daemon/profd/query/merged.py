@@ -14,7 +14,8 @@ from profd.events.table import Array
 from profd.limits import MERGED_PATHS_MAX
 from profd.query import rules
 from profd.query.hottest import hottest
-from profd.query.part import Part, part_of, read_part
+from profd.query.own import own_threads
+from profd.query.part import Part, of_job, part_of, read_part
 from profd.query.view import durations
 from profd.segments.reader import TraceReader
 from profd.tree.build import same_threads
@@ -43,9 +44,10 @@ def merged_tree(trace: TraceReader, *, limit: int, of: str = CALLS, **part: Any)
     """The paths with most time, at most `limit` of them (0, or more than MERGED_PATHS_MAX: that many).
 
     `of`: one of OF; others than CALLS leave calls out, and what these called stands below the nearest that is kept.
-    `part`: arguments of `part_of`. Exhausted where the part does not fit into a worker.
+    `part`: arguments of `part_of`; without a thread, those of profd are left out. Exhausted where the part does not
+    fit into a worker.
     """
-    chosen = part_of(trace, **part)
+    chosen = of_job(trace, part_of(trace, **part))
     table, threads = calls_of(trace, chosen, of)
     window = chosen.lasts_ns(trace)
     paths = _paths(table, threads, until_of(trace, chosen))
@@ -55,6 +57,7 @@ def merged_tree(trace: TraceReader, *, limit: int, of: str = CALLS, **part: Any)
         "calls": len(table),
         "paths": len(paths),
         "left_out": len(paths) - len(shown),
+        "own_threads": own_threads(trace.meta, chosen.own),
         "nodes": [paths.as_json(number, depth, window) for number, depth in shown],
     }
 

@@ -23,7 +23,7 @@ from profd.query.captured import Captured, Member
 from profd.query.diff import number, step_of_each, unlike, weakness, without_line
 from profd.query.hottest import hottest
 from profd.query.merged import calls_of, times_of, until_of, words_of
-from profd.query.part import Part
+from profd.query.part import Part, of_job
 from profd.query.steps import StepMarks
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
@@ -101,7 +101,7 @@ def _side_of(reader: TraceReader) -> _Side:
     for stretch in reader.iterate(STEP_COLUMNS, args=False):
         marks.add(stretch)
     steps = marks.steps(reader)
-    table, threads = calls_of(reader, _WHOLE)
+    table, threads = calls_of(reader, of_job(reader, _WHOLE))
     parent = np.ascontiguousarray(table.column("parent"))
     lasting, own = times_of(table, threads, parent, until_of(reader, _WHOLE))
     on_device = ~rules.is_cpu(table.column("device_type"))

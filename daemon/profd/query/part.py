@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from profd.derive.steps import STEP_COLUMNS
 from profd.errors import BadInput
-from profd.events import NO_END, NO_ROW, EventTable, Flows, Tracks
+from profd.events import NO_END, NO_ROW, EventTable, Flows
 from profd.events.table import Array
+from profd.model.run_times import of_profd
 from profd.query import rules
+from profd.query.own import own_tracks
 from profd.query.steps import StepMarks, why_none
 from profd.query.whole import check_size, whole
 from profd.segments.join import join
@@ -29,10 +31,11 @@ class Part:
 
     window: Window | None = None  # [from, to) in Unix ns
     threads: frozenset[int] | None = None  # tracks; what they launched on a device belongs to them
+    own: frozenset[int] = frozenset()  # tracks of profd's own threads, left out of all of it (`of_job`)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether nothing of the job is left out."""
         return self.window is None and self.threads is None
 
     def lasts_ns(self, reader: TraceReader) -> int:
@@ -60,7 +63,12 @@ def part_of(
             f"the window begins {from_ns / 1e9:g} s after the first event, and the trace lasts {lasts / 1e9:g} s: "
             "name a window within that"
         )
-    return Part(window, _threads(reader.tracks, thread) if thread else None)
+    return Part(window, _threads(reader, thread) if thread else None)
+
+
+def of_job(reader: TraceReader, part: Part) -> Part:
+    """The same without profd's own threads, unless it names threads."""
+    return part if part.threads is not None else replace(part, own=own_tracks(reader.meta))
 
 
 def part_of_member(reader: TraceReader, edges: Window, **part: Any) -> Part:
@@ -125,15 +133,14 @@ def _steps(reader: TraceReader, first: int, last: int) -> Window:
     return int(steps.start[chosen].min()), int(steps.end[chosen].max())
 
 
-def _threads(tracks: Tracks, thread: str) -> frozenset[int]:
-    """Tracks of this name or id."""
-    found = [
-        number for number, track in enumerate(tracks.threads) if thread in (str(track.get("name")), str(track["id"]))
-    ]
+def _threads(reader: TraceReader, thread: str) -> frozenset[int]:
+    """Tracks of this name or id; one of profd's names: also what the kernel alone calls so."""
+    tracks = reader.tracks.threads
+    found = {number for number, track in enumerate(tracks) if thread in (str(track.get("name")), str(track["id"]))}
+    if of_profd(thread):
+        found |= own_tracks(reader.meta)
     if not found:
-        known = [
-            f"{track['name']} ({track['id']})" if track.get("name") else str(track["id"]) for track in tracks.threads
-        ]
+        known = [f"{track['name']} ({track['id']})" if track.get("name") else str(track["id"]) for track in tracks]
         more = f" and {len(known) - _SHOWN_MAX} more" if len(known) > _SHOWN_MAX else ""
         there = ", ".join(name[:100] for name in known[:_SHOWN_MAX]) or "none"
         raise BadInput(f"the trace has no thread {thread[:100]!r}; its threads are: {there}{more}")
@@ -156,13 +163,20 @@ def rows_on(reader: TraceReader, threads: frozenset[int]) -> Array:
     return on
 
 
+def chosen_rows(reader: TraceReader, part: Part) -> Array | None:
+    """A flag for each row of the trace, whatever its window: it is on the threads of the part. None: all are."""
+    if part.threads is not None:
+        return rows_on(reader, part.threads)
+    return ~rows_on(reader, part.own) if part.own else None
+
+
 def read_part(reader: TraceReader, part: Part, columns: Collection[str]) -> EventTable:
     """The events of a part as a trace of their own: rows from 0 on, times cut to the window, one table.
 
     Columns that hold rows count in this table; rows that are not in it are NO_ROW. `columns["row"]` holds the rows of
     the trace. Exhausted where the part would not fit into a worker.
     """
-    on = None if part.threads is None else rows_on(reader, part.threads)
+    on = chosen_rows(reader, part)
     columns = {*columns, "end"}
     if part.window is None:
         found = _those_on(whole(reader, columns), on)

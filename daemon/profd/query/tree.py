@@ -13,7 +13,7 @@ from profd import _engine
 from profd.errors import BadInput
 from profd.events import COLUMNS, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
-from profd.query.part import numbers_of, part_of, rows_on
+from profd.query.part import chosen_rows, numbers_of, of_job, part_of
 from profd.query.whole import whole
 from profd.segments.meta import encode_json
 from profd.segments.reader import TraceReader
@@ -68,13 +68,14 @@ def tree_lines(
 
     `max_depth` counts levels, 0 means all. `from_row` keeps that row and what is
     below it, with its depth counted from 0; BadInput if there is no such row.
-    `part`: arguments of `part_of`; what lies in the part in part is there as it was recorded.
+    `part`: arguments of `part_of`; what lies in the part in part is there as it was recorded. Threads of profd are
+    left out, unless `thread` or `from_row` names one.
     """
     if from_row is not None and not 0 <= from_row < len(reader):
         raise BadInput(f"the trace has no row {from_row}: its rows are 0 to {len(reader) - 1}")
     inside = None if from_row is None else _subtree(reader, from_row)
     chosen = part_of(reader, **part)
-    on = None if chosen.threads is None else rows_on(reader, chosen.threads)
+    on = chosen_rows(reader, chosen if from_row is not None else of_job(reader, chosen))
     for table in reader.iterate(TREE_COLUMNS, window=chosen.window, args=False):
         number = numbers_of(table)
         depth = table.column("depth").astype(np.int64)

@@ -64,13 +64,17 @@ def durations(table: EventTable) -> Array:
     return _engine.durations(np.ascontiguousarray(start), np.ascontiguousarray(end))
 
 
-def torch_calls(table: EventTable, are_correlations: AreCorrelations | None = None) -> Calls:
+def torch_calls(
+    table: EventTable, are_correlations: AreCorrelations | None = None, left_out: Array | None = None
+) -> Calls:
     """The calls of a whole trace (rows in start order, `first_row` 0); rows that torch does not show have no times.
 
-    `are_correlations` looks the ids up where the table does not have them.
+    `are_correlations` looks the ids up where the table does not have them. `left_out` (bool): rows of no call.
     """
     names, name = rules.shown_names(rules.names_of(table), table.column("name"))
     role, lasting = roles_of(table), durations(table)
+    if left_out is not None:
+        role[left_out] = 0
     marks = _lonely_memory(table, lasting, role)
     role[marks] |= MARK
 

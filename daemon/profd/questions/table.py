@@ -36,7 +36,7 @@ _TABLE: Final = (
     Question(
         *("summary", "What a trace amounts to.", "profd.query.summary:summarise", VALUE),
         cost=Cost.SHORT,
-        version=2,  # as `top`
+        version=3,  # as `top`
         audited="show",
         with_record=True,
     ),
@@ -44,7 +44,7 @@ _TABLE: Final = (
         *("top", "Where the time went, by name.", "profd.query.top:top", VALUE),
         cost=Cost.SHORT,
         rollups=("top", "top-raw", "top-module", "top-module-raw"),
-        version=3,  # what self time went to, by looks
+        version=4,  # without threads of profd
         arguments=(
             Text(
                 *("group_by", "A row for each of these, too."),

@@ -23,7 +23,7 @@ from profd.kernel import nobody
 from profd.limits import RECEIVE_SECONDS
 from profd.rpc.calls import Calls, OpenCalls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
-from profd.rpc.memory import Memory
+from profd.rpc.memory import Trimmer
 from profd.rpc.messages import OURS, STREAM, Messages, Paced
 from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
@@ -67,7 +67,7 @@ class Guard(_Interceptor):
         self._calls = Calls()
         self.unproved = Unproved()
         self.open = OpenCalls()
-        self.memory = Memory()
+        self.memory = Trimmer()
         self.draining = False
 
     async def intercept_service(

@@ -13,7 +13,7 @@ import ctypes
 from profd.limits import MEMORY_KEPT_SECONDS
 
 
-class Memory:
+class Trimmer:
     """Gives free memory back, some time after a call of `later`."""
 
     def __init__(self, seconds: float = MEMORY_KEPT_SECONDS) -> None:

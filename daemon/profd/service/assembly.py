@@ -33,7 +33,7 @@ from profd.capture.death import DeathWatch
 from profd.capture.disk_watch import DiskWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
-from profd.capture.planner import Settings
+from profd.capture.planner import ManagerSettings
 from profd.capture.switch import Switch
 from profd.disk.space import Urgency
 from profd.errors import BadInput, ProfdError
@@ -78,7 +78,7 @@ from profd.store.store import Store, StoreLimits
 from profd.targets import delegation
 from profd.targets.errands.office import errands
 from profd.targets.look_ahead import LookAhead
-from profd.targets.memory import Memory
+from profd.targets.memory import MemoryLimits
 from profd.targets.table import ProcessTable
 from profd.telemetry import logs
 from profd.telemetry.metrics import Metrics
@@ -110,7 +110,7 @@ class Daemon:
         self._metrics = Metrics()
         self._tokens = Tokens()
         self._sockets = SocketFiles()
-        self._memory = Memory()
+        self._memory = MemoryLimits()
         self._nvml = Nvml()
         self._porters = Porters(change_identity=os.geteuid() == 0 and not config.user)
         # Who reads connections of callers: it costs a process of each, so only where something may be passed there.
@@ -267,7 +267,7 @@ class Daemon:
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
-        settings = Settings(host=socket.gethostname(), own_pids=self._own_pids, operator=os.geteuid())
+        settings = ManagerSettings(host=socket.gethostname(), own_pids=self._own_pids, operator=os.geteuid())
         begin_sidecar: BeginSidecar = Sampler(self._nvml).begin
         if self._config.pm_sampling_us:
             counters = PmSampling(self._leases, self._config.pm_sampling_us * 1000)

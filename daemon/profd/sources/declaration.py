@@ -15,26 +15,26 @@ from profd.model.capture import CommonOptions, SamplingOptions, ServerOptions, T
 from profd.model.traits import Traits
 
 
-class Answer:
+class OptionAnswer:
     """The answer to an option that is asked for: one of the four below."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Served(Answer):
+class Served(OptionAnswer):
     """It is done, in every process and whatever else is asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved(Answer):
+class Unserved(OptionAnswer):
     """It is left out and told: `why` follows the option's word (`memory: pyspy records no allocations`)."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class ByProcess(Answer):
+class ByProcess(OptionAnswer):
     """The process, or the rest of the request, decides: `Plan.unserved` says why not, and is silent where it is served.
 
     `by_default`: the option's default asks for something, too, so that what is missing of it is told to everybody.
@@ -44,7 +44,7 @@ class ByProcess(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Refuses(Answer):
+class Refuses(OptionAnswer):
     """A request without it would be another one: all of it is refused, with `why` as the whole sentence."""
 
     why: str
@@ -61,43 +61,43 @@ BY_PROCESS: Final = ByProcess()
 class CommonAnswers:
     """One for each of `CommonOptions`."""
 
-    duration_ns: Answer
-    iterations: Answer
-    start_at_ns: Answer
-    begin_step: Answer
-    at_least_ns: Answer
-    stacks: Answer
-    c_calls: Answer
-    max_overhead: Answer
+    duration_ns: OptionAnswer
+    iterations: OptionAnswer
+    start_at_ns: OptionAnswer
+    begin_step: OptionAnswer
+    at_least_ns: OptionAnswer
+    stacks: OptionAnswer
+    c_calls: OptionAnswer
+    max_overhead: OptionAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchAnswers:
     """One for each of `TorchOptions`."""
 
-    torch: Answer
-    shapes: Answer
-    memory: Answer
-    modules: Answer
-    flops: Answer
-    gpu_fallback: Answer
+    torch: OptionAnswer
+    shapes: OptionAnswer
+    memory: OptionAnswer
+    modules: OptionAnswer
+    flops: OptionAnswer
+    gpu_fallback: OptionAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingAnswers:
     """One for each of `SamplingOptions`."""
 
-    sample_hz: Answer
-    native: Answer
+    sample_hz: OptionAnswer
+    native: OptionAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAnswers:
     """One for each of `ServerOptions`."""
 
-    port: Answer
-    collect_timeout_ns: Answer
-    last_ns: Answer
+    port: OptionAnswer
+    collect_timeout_ns: OptionAnswer
+    last_ns: OptionAnswer
 
 
 _GROUPS: Final = {
@@ -118,9 +118,9 @@ class Declaration:
     name: str
     rank: int  # the lowest is the best: traced events before samples
     common: CommonAnswers
-    torch: TorchAnswers | Answer
-    sampling: SamplingAnswers | Answer
-    server: ServerAnswers | Answer
+    torch: TorchAnswers | OptionAnswer
+    sampling: SamplingAnswers | OptionAnswer
+    server: ServerAnswers | OptionAnswer
     traits: Traits
     can_stop: bool = True  # False: a window runs to its end once accepted
     self_disarming: bool = False
@@ -130,14 +130,14 @@ class Declaration:
     """How recording with it can kill the process, a sentence: it is taken only where `--source` names it and `--force`
     insists."""
 
-    answers: Mapping[str, Answer] = field(init=False, repr=False, compare=False)
+    answers: Mapping[str, OptionAnswer] = field(init=False, repr=False, compare=False)
     """All of them, by the option's name in `Options`."""
 
     def __post_init__(self) -> None:
-        found: dict[str, Answer] = {}
+        found: dict[str, OptionAnswer] = {}
         for group, names in _GROUPS.items():
             given = getattr(self, group)
-            found |= {name: given if isinstance(given, Answer) else getattr(given, name) for name in names}
+            found |= {name: given if isinstance(given, OptionAnswer) else getattr(given, name) for name in names}
         object.__setattr__(self, "answers", found)
 
 

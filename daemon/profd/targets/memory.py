@@ -57,7 +57,7 @@ class _Mount:
     v2: bool
 
 
-class Memory:
+class MemoryLimits:
     """Reads it from /proc and the cgroups' own files."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:

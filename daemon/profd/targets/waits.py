@@ -79,9 +79,9 @@ class Waits:
     def _state(self, call: bytes) -> str:
         if call.startswith(b"running"):
             return RUNS
-        if (waits := futex.waits(call)) is None:
+        if (word := futex.word_of(call)) is None:
             return OFF
-        return IN_GIL if any(waits[0] in data for data in self._interpreter) else IN_LOCK
+        return IN_GIL if any(word in data for data in self._interpreter) else IN_LOCK
 
     def _keep(self, at_ns: int, states: dict[int, str]) -> None:
         self._looks += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -10,7 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from profd import __version__
 from profd.model.capture import Loss, State
-from profd.model.load import Load
+from profd.model.load import Load, Stretch
 
 # Trigger latency is a poll of up to 5 s; captures are 1 s to 10 min.
 _LATENCY_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -45,83 +46,31 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         build = Gauge("profd_build_info", "Version of the daemon; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
-        self.captures = Counter(
-            "profd_captures_total", "Targets of captures that have ended, by how.", ["result"], registry=registry
-        )
-        self.capture_reasons = Counter(
-            "profd_capture_reasons_total",
-            "Targets of captures that have not ended as stored, by how and why.",
-            ["result", "reason"],
-            registry=registry,
-        )
-        self.capture_duration = Histogram(
-            "profd_capture_duration_seconds",
-            "From the request to the terminal state of a target.",
-            buckets=_DURATION_SECONDS,
-            registry=registry,
-        )
-        self.trigger_latency = Histogram(
-            "profd_trigger_latency_seconds",
-            "From the request to the begin of the window.",
-            buckets=_LATENCY_SECONDS,
-            registry=registry,
-        )
-        self.ingest_events = Counter(
-            "profd_ingest_events_total", "Events stored, by source.", ["source"], registry=registry
-        )
-        self.events_dropped = Counter(
-            "profd_events_dropped_total",
-            "Events that existed and are in no trace.",
-            ["stage", "reason"],
-            registry=registry,
-        )
-        self.scrape_faults = Counter(
-            "profd_scrape_faults_total",
-            "Connections to the metrics server that stalled, made no sense or failed.",
-            registry=registry,
-        )
-        self.rpc = Counter("profd_rpcs_total", "Calls answered.", ["method", "code"], registry=registry)
-        self.refusals = Counter(
-            "profd_refusals_total", "Calls beyond a share of their user or the host.", ["kind"], registry=registry
-        )
-        self.worker_wait = Histogram(
-            "profd_worker_wait_seconds",
-            "Wait of a job for a worker, by what it is for.",
-            ["kind"],
-            buckets=_WAIT_SECONDS,
-            registry=registry,
-        )
-        self.sampler_wait = Histogram(
-            "profd_sampler_wait_seconds",
-            "Wait of a target for its sampler's turn to begin.",
-            buckets=_WAIT_SECONDS,
-            registry=registry,
-        )
-        # No sample before there is one: what is not known is not zero.
-        when = ["source", "when"]
-        self._target_seconds = Counter(
-            *("profd_target_seconds", "Time of targets that was looked at: before, during and after their windows."),
-            labelnames=when,
-            registry=registry,
-        )
-        self._target_cpu = Counter(
-            "profd_target_cpu_seconds", "CPU time of targets in it, all threads together.", when, registry=registry
-        )
-        self._target_queued = Counter(
-            *("profd_target_run_queue_seconds", "Time that their threads were ready and waited for a CPU."),
-            labelnames=when,
-            registry=registry,
-        )
-        self._target_switches = Counter(
-            "profd_target_context_switches",
-            "Context switches of their threads: waits, and preemptions.",
-            [*when, "kind"],
-            registry=registry,
-        )
+        self.captures = counter("profd_captures_total", "Targets of captures that have ended, by how.", ["result"])
+        ended = "Targets of captures that have not ended as stored, by how and why."
+        self.capture_reasons = counter("profd_capture_reasons_total", ended, ["result", "reason"])
+        lasted = "From the request to the terminal state of a target."
+        self.capture_duration = histogram("profd_capture_duration_seconds", lasted, buckets=_DURATION_SECONDS)
+        until = "From the request to the begin of the window."
+        self.trigger_latency = histogram("profd_trigger_latency_seconds", until, buckets=_LATENCY_SECONDS)
+        self.ingest_events = counter("profd_ingest_events_total", "Events stored, by source.", ["source"])
+        dropped = "Events that existed and are in no trace."
+        self.events_dropped = counter("profd_events_dropped_total", dropped, ["stage", "reason"])
+        faults = "Connections to the metrics server that stalled, made no sense or failed."
+        self.scrape_faults = counter("profd_scrape_faults_total", faults)
+        self.rpc = counter("profd_rpcs_total", "Calls answered.", ["method", "code"])
+        beyond = "Calls beyond a share of their user or the host."
+        self.refusals = counter("profd_refusals_total", beyond, ["kind"])
+        waits = "Wait of a job for a worker, by what it is for."
+        self.worker_wait = histogram("profd_worker_wait_seconds", waits, ["kind"], buckets=_WAIT_SECONDS)
+        turn = "Wait of a target for its sampler's turn to begin."
+        self.sampler_wait = histogram("profd_sampler_wait_seconds", turn, buckets=_WAIT_SECONDS)
+        self._loads = _Loads(registry)
         # A counter that begins at its first event has no rate of that event.
         for state in State:
             if state.terminal:
@@ -139,11 +88,7 @@ class Metrics:
             return
         for when, stretch in (("before", load.before), ("during", load.during), ("after", load.after)):
             if stretch is not None:
-                self._target_seconds.labels(source, when).inc(stretch.lasted_ns / 1e9)
-                self._target_cpu.labels(source, when).inc(stretch.cpu_ns / 1e9)
-                self._target_queued.labels(source, when).inc(stretch.run_queue_ns / 1e9)
-                self._target_switches.labels(source, when, "wait").inc(stretch.waits)
-                self._target_switches.labels(source, when, "preemption").inc(stretch.preemptions)
+                self._loads.add(source, when, stretch)
 
     def count_losses(self, losses: list[Loss]) -> None:
         """Add the losses of one trace; unknown stages and reasons are counted as `other`."""
@@ -151,3 +96,25 @@ class Metrics:
             stage = loss.stage if loss.stage in _LOSS_STAGES else "other"
             reason = loss.reason if loss.reason in _LOSS_REASONS else "other"
             self.events_dropped.labels(stage, reason).inc(loss.count)
+
+
+class _Loads:
+    """What targets took of the host. No sample before there is one: what is not known is not zero."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, labelnames=["source", "when"], registry=registry)
+        looked = "Time of targets that was looked at: before, during and after their windows."
+        self._seconds = counter("profd_target_seconds", looked)
+        self._cpu = counter("profd_target_cpu_seconds", "CPU time of targets in it, all threads together.")
+        queued = "Time that their threads were ready and waited for a CPU."
+        self._queued = counter("profd_target_run_queue_seconds", queued)
+        switches, kinds = "Context switches of their threads: waits, and preemptions.", ["source", "when", "kind"]
+        self._switches = counter("profd_target_context_switches", switches, labelnames=kinds)
+
+    def add(self, source: str, when: str, stretch: Stretch) -> None:
+        """One stretch of one target: `when` is before, during or after its window."""
+        self._seconds.labels(source, when).inc(stretch.lasted_ns / 1e9)
+        self._cpu.labels(source, when).inc(stretch.cpu_ns / 1e9)
+        self._queued.labels(source, when).inc(stretch.run_queue_ns / 1e9)
+        self._switches.labels(source, when, "wait").inc(stretch.waits)
+        self._switches.labels(source, when, "preemption").inc(stretch.preemptions)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from profd.errors import WorkerDied
 from profd.kernel.identity import SAME, WorkerIdentity
 from profd.limits import WORKER_MEMORY_BYTES
-from profd.workers.child import Child, Settings, WorkerGone
+from profd.workers.child import Child, WorkerGone, WorkerSettings
 
 _STAGING: Final = "staging"  # as in `gate.py`
 _FIX: Final = (
@@ -51,10 +51,10 @@ class Alone:
             finally:
                 await worker.kill()
 
-    def _settings(self, job: str, args: Mapping[str, Any], scratch: Path) -> Settings:
+    def _settings(self, job: str, args: Mapping[str, Any], scratch: Path) -> WorkerSettings:
         read = [path for name in self._directories if name in args for path in _listed(args[name])]
         change = [args[_STAGING]] if _STAGING in args else []
-        return Settings(
+        return WorkerSettings(
             self._owner,
             WORKER_MEMORY_BYTES,
             {job: self._known[job]},

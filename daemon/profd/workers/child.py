@@ -49,7 +49,7 @@ class WorkerGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkerSettings:
     """The settings of every worker of a pool."""
 
     identity: WorkerIdentity
@@ -103,7 +103,7 @@ class Child:
         self.confinement: list[str] = []
 
     @classmethod
-    async def start(cls, settings: Settings) -> Child:
+    async def start(cls, settings: WorkerSettings) -> Child:
         """Start a process and wait until it has confined itself. Raises JobFailed."""
         child = cls._spawn(settings)
         try:
@@ -127,7 +127,7 @@ class Child:
         return child
 
     @classmethod
-    def _spawn(cls, settings: Settings) -> Child:
+    def _spawn(cls, settings: WorkerSettings) -> Child:
         """In the thread of the event loop: the kernel ends a worker with the thread that started it."""
         with contextlib.ExitStack() as undo:
             gate = _gate(settings)
@@ -322,7 +322,7 @@ def _raised(job: str, described: Any) -> ProfdError:
     return kind(message)
 
 
-def _gate(settings: Settings) -> Gate | None:
+def _gate(settings: WorkerSettings) -> Gate | None:
     try:
         return (
             Gate(settings.gates, settings.identity, settings.directories, settings.beside) if settings.gates else None

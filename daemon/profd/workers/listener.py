@@ -27,7 +27,7 @@ def kernel_is(major: int, minor: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HeldCall:
     """One call that waits for its answer."""
 
     pid: int
@@ -38,7 +38,7 @@ class Question:
 class Listener:
     """Answers until `close()`, or until no process is left to ask. The kernel ends later calls in ENOSYS."""
 
-    def __init__(self, descriptor: int, answer: Callable[[Question], int]) -> None:
+    def __init__(self, descriptor: int, answer: Callable[[HeldCall], int]) -> None:
         """Takes the descriptor over. `answer`: an errno, or 0 to let the call go on; it may `close`."""
         self._descriptor = descriptor
         self._decide = answer
@@ -66,7 +66,7 @@ class Listener:
         with contextlib.suppress(OSError):  # it has been killed meanwhile
             fcntl.ioctl(self._descriptor, _RECEIVE, asked)
             name, pid, _, number, architecture = _ASKED.unpack(asked)
-            error = self._decide(Question(pid, number, architecture))
+            error = self._decide(HeldCall(pid, number, architecture))
             if self._descriptor >= 0:
                 answer = _ANSWER.pack(name, 0, -error, 0 if error else _CONTINUE)
                 fcntl.ioctl(self._descriptor, _SEND, answer)

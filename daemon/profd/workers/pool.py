@@ -25,9 +25,9 @@ from profd.errors import JobFailed, WorkerDied
 from profd.fairness.shares import Share, Shares
 from profd.kernel import identity as identities
 from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
-from profd.targets.memory import Memory
+from profd.targets.memory import MemoryLimits
 from profd.workers import cpu, gate
-from profd.workers.child import Child, Settings, WorkerGone
+from profd.workers.child import Child, WorkerGone, WorkerSettings
 from profd.workers.turns import OURS, JobKind, Turn, Turns
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
@@ -81,7 +81,7 @@ class WorkerPool:
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
         who = identity or identities.current()
-        self._settings = Settings(who, memory_bytes, known, gates, tuple(directories), beside)
+        self._settings = WorkerSettings(who, memory_bytes, known, gates, tuple(directories), beside)
         # None stands for a place whose worker could not be started; the next job tries again.
         self._turns: Turns[Child | None] = Turns(size)
         self._jobs = Shares(_JOBS)
@@ -231,7 +231,7 @@ class WorkerPool:
 
     async def _grow(self) -> None:
         try:
-            left = await asyncio.to_thread(Memory().left, os.getpid())
+            left = await asyncio.to_thread(MemoryLimits().left, os.getpid())
             if left is None or left >= self._settings.memory_bytes // 2:
                 self._turns.grow(await self._start())
         except JobFailed as error:

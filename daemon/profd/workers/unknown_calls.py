@@ -9,7 +9,7 @@ import errno
 import logging
 
 from profd.limits import WORKER_CALLS_ASKED_MAX, WORKER_CALLS_LOGGED_MAX
-from profd.workers.listener import Listener, Question
+from profd.workers.listener import HeldCall, Listener
 
 _logged: set[int] = set()
 
@@ -28,7 +28,7 @@ class UnknownCalls:
         """Leave further questions to the kernel. Safe to repeat."""
         self._listener.close()
 
-    def _answer(self, question: Question) -> int:
+    def _answer(self, question: HeldCall) -> int:
         self._asked += 1
         if self._asked > WORKER_CALLS_ASKED_MAX:
             self.close()
@@ -37,7 +37,7 @@ class UnknownCalls:
         return errno.ENOSYS
 
 
-def _tell(question: Question) -> None:
+def _tell(question: HeldCall) -> None:
     if question.number in _logged or len(_logged) >= WORKER_CALLS_LOGGED_MAX:
         return
     _logged.add(question.number)

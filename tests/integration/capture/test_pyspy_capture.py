@@ -15,7 +15,7 @@ import pytest
 from profd.capture.death import DeathWatch
 from profd.capture.estimate import HostHeadroom
 from profd.capture.manager import CaptureManager
-from profd.capture.planner import Request, Settings
+from profd.capture.planner import ManagerSettings, Request
 from profd.capture.switch import Switch
 from profd.importing.recordings import Recordings
 from profd.journal.journal import Journal
@@ -64,7 +64,7 @@ async def real_parts(root: Path) -> AsyncIterator[Parts]:
         switch=Switch(root / "disabled"),
         headroom=HostHeadroom(root),
         ended=DeathWatch(table),
-        settings=Settings("host", own_pids=lambda: [os.getpid(), *pool.pids]),
+        settings=ManagerSettings("host", own_pids=lambda: [os.getpid(), *pool.pids]),
     )
     await manager.open()
     try:

@@ -22,7 +22,7 @@ from profd.observers.torch_of import Wanted
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.spout import Spout
-from profd.workers.child import Child, Settings
+from profd.workers.child import Child, WorkerSettings
 
 from tests.support import arena_writer as writer
 from tests.support.ingest import EPOCH, INCARNATION, arena_chunks, ingest_rig
@@ -152,7 +152,7 @@ async def test_a_porter() -> None:
 
 
 async def test_a_worker() -> None:
-    worker = await Child.start(Settings(SAME, WORKER_MEMORY_BYTES, {}))
+    worker = await Child.start(WorkerSettings(SAME, WORKER_MEMORY_BYTES, {}))
     try:
         found = held(worker.pid)
     finally:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from profd.attached.agents.protocol import Kind, encode, parse_untrusted_packet
+from profd.attached.agents.protocol import PacketKind, encode, parse_untrusted_packet
 from profd.limits import CONNECTIONS_ANSWERED_PER_UID_MAX, CONNECTIONS_PER_UID_MAX
 from profproto.v1 import capture_pb2, capture_pb2_grpc, trace_pb2, trace_pb2_grpc
 
@@ -219,7 +219,7 @@ say(agent.recv(65536).hex())
 
 def test_sockets_that_linger_passed_as_arenas(daemon: RunningDaemon) -> None:
     """Who closes the last one waits; that is a porter of Alice's, and not the daemon."""
-    asked = (str(daemon.directory / "agent.sock"), encode(Kind.HELLO, 0, **HELLO).hex())
+    asked = (str(daemon.directory / "agent.sock"), encode(PacketKind.HELLO, 0, **HELLO).hex())
     with contextlib.ExitStack() as attacks:
         for _ in range(3):
             os.kill(daemon.process.pid, signal.SIGSTOP)  # so that Alice has not the last one
@@ -228,7 +228,7 @@ def test_sockets_that_linger_passed_as_arenas(daemon: RunningDaemon) -> None:
             os.kill(daemon.process.pid, signal.SIGCONT)
             everybody_lists(daemon)
         with people.doing(BOB, ATTACHES, daemon.directory, *asked) as job:
-            assert parse_untrusted_packet(bytes.fromhex(line(job))).kind == Kind.WELCOME
+            assert parse_untrusted_packet(bytes.fromhex(line(job))).kind == PacketKind.WELCOME
 
 
 @pytest.mark.parametrize(

@@ -26,21 +26,21 @@ HOSTILE = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from tests.support.fake_agent import FakeAgent, memfd, Kind
+from tests.support.fake_agent import FakeAgent, memfd, PacketKind
 import asyncio
 async def main():
     fake = FakeAgent(Path(sys.argv[3]))
     fake.hello(pid=1, start=1)
-    await fake.expect(Kind.WELCOME)
+    await fake.expect(PacketKind.WELCOME)
     print("ready", flush=True)
-    packet = await fake.expect(Kind.ARM)
+    packet = await fake.expect(PacketKind.ARM)
     size = int(packet.fields["arena"])
     fd = memfd(size)
     content = os.urandom(1 << 20)
     for offset in range(0, size, len(content)):
         os.pwrite(fd, content, offset)
-    fake.send(Kind.ARMED, packet.epoch, fd, first=1)
-    fake.send(Kind.STATUS, packet.epoch, events=2**62, seconds="1e9" if sys.argv[4:] else "100000.5")
+    fake.send(PacketKind.ARMED, packet.epoch, fd, first=1)
+    fake.send(PacketKind.STATUS, packet.epoch, events=2**62, seconds="1e9" if sys.argv[4:] else "100000.5")
     try:
         while True:
             await fake.receive()

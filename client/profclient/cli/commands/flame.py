@@ -14,6 +14,7 @@ from profclient.cli.backend import traces
 from profclient.cli.commands.export import into_file
 from profclient.cli.flame import layout, memory, svg, terminal
 from profclient.cli.flame.differences import Differences
+from profclient.cli.merged_view import say_of_profd
 from profclient.cli.options import json_option, within_options, within_query, within_words
 from profclient.cli.output import counted, emit_json, printable, say
 from profclient.cli.units import duration, size
@@ -96,6 +97,7 @@ def _of_calls(trace: str, output: Path | None, by: str, of: str, as_json: bool, 
     words = within_words(within) + (f" --of {of}" if of != "calls" else "")
     title = f"trace {found['id']}{words}: {duration(layout.whole(drawn))}"
     _draw(_Graph(drawn, title, _MEANING[by], answer["left_out"]), output)
+    say_of_profd(answer)
 
 
 def _of_memory(trace: str, device: str, output: Path | None, as_json: bool, within: dict[str, Any]) -> None:

@@ -65,10 +65,7 @@ def start(
     hosts = way(values)
     chosen = selector(values)
     asked = options(values)
-    if asked.duration_ns and asked.iterations:
-        raise UsageError("give --duration or --iterations, not both.")
-    if asked.HasField("begin_step") and not asked.iterations:
-        raise UsageError("--at-step needs --iterations: how many steps from that one on.")
+    _check_window(asked)
     if start_in and hosts is None:
         import time
 
@@ -98,6 +95,14 @@ def start(
             capture = record(daemon, request, as_json, waiting)
         _answer(daemon, capture, as_json)
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
+
+
+def _check_window(asked: capture_pb2.Options) -> None:
+    """Raises UsageError."""
+    if asked.duration_ns and asked.iterations:
+        raise UsageError("give --duration or --iterations, not both.")
+    if asked.HasField("begin_step") and not asked.iterations:
+        raise UsageError("--at-step needs --iterations: how many steps from that one on.")
 
 
 def _sample(sample: int | None, all_ranks: bool, chosen: capture_pb2.Selector) -> int | None:

@@ -81,6 +81,9 @@ def top(
     TOTAL; an operator has the time of every call, as in torch. --step, --window and --thread look at a part: an event
     counts with its time in that part.
 
+    Threads that profd itself has started in the process are left out, and counted above the table; --raw and
+    --thread profd-agent show them.
+
     WALL AVG is WALL TOTAL divided by CALLS. STACK ends with the innermost frame; --json has whole paths.
     A narrow terminal leaves out the columns that say least.
     """
@@ -109,18 +112,18 @@ def top(
             print_window(source, trace)
     if as_json:
         emit_json(answer)
-    elif rows:
-        print_rows(rows, sort_by, _ORIGINS_SHOWN[by])
-        if is_capture(trace):
-            say(
-                f"next: profctl top {shlex.quote(trace)} --by rank"
-                if not by
-                else f"next: profctl steps {shlex.quote(trace)}"
-            )
-        elif following := next_command(rows, trace, within_words(within)):
-            say(f"next: {following}")
-    else:
+    elif not rows:
         say("There is no event with a duration.")
+    else:
+        print_rows(rows, sort_by, _ORIGINS_SHOWN[by])
+        of_capture = is_capture(trace)
+        following = _next_of_capture(trace, by) if of_capture else next_command(rows, trace, within_words(within))
+        if following:
+            say(f"next: {following}")
+
+
+def _next_of_capture(capture: str, by: str | None) -> str:
+    return f"profctl steps {shlex.quote(capture)}" if by else f"profctl top {shlex.quote(capture)} --by rank"
 
 
 def next_command(rows: list[dict[str, Any]], trace: str, within: str = "") -> str:

@@ -48,6 +48,8 @@ def tree(
 
     --merged answers where the time went, and who called what took it: TOTAL is the time of a path with all below it,
     SELF without, % the share of TOTAL in the window; threads are added up. A function that calls itself is one path.
+
+    Threads that profd itself has started in the process are left out; --thread profd-agent shows them.
     """
     if merged and (depth or row is not None):
         raise UsageError("--depth and --row are for the tree of single calls; --merged takes --limit.")

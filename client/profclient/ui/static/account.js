@@ -58,7 +58,9 @@ function threads(account) {
   const more = account.ran_threads - most.length;
   const cores = `${Number((account.cpu_ns / account.window_ns).toPrecision(2))} of ${account.cores} cores`;
   const slept = account.idle_threads ? `; ${whole(account.idle_threads)} slept all the time` : "";
-  return `CPU time ${duration(account.cpu_ns)} (${cores}): ${words.join(", ")}${more > 0 ? `, ${whole(more)} more` : ""}${slept}`;
+  const spent = account.own_cpu_ns ? ` (${duration(account.own_cpu_ns)})` : "";
+  const own = account.own_threads ? `; ${whole(account.own_threads)} of profd left out${spent}` : "";
+  return `CPU time ${duration(account.cpu_ns)} (${cores}): ${words.join(", ")}${more > 0 ? `, ${whole(more)} more` : ""}${slept}${own}`;
 }
 
 /** @param {any} thread */

@@ -36,7 +36,7 @@ export const weightChoice = (device) => /** @type {HTMLSelectElement} */ (
   h("select", {}, h("option", { value: "time" }, "time of threads"), device && h("option", { value: "device" }, "time of devices"))
 );
 
-/** @param {{left_out: number}} tree @param {Sight} sight @returns {Element} */
+/** @param {{left_out: number, own_threads?: number}} tree @param {Sight} sight @returns {Element} */
 export function graphOf(tree, sight) {
   const graph = h("div", { class: "flame", role: "tree", "aria-label": "Flame graph" });
   const told = h("span", { class: "dim", role: "status" });
@@ -158,10 +158,11 @@ export function graphOf(tree, sight) {
   new ResizeObserver(() => { if (graph.clientWidth !== wide) draw(); }).observe(graph);
   begin();
   const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little ${sight.little ?? "time"} left out.` : null;
+  const own = tree.own_threads ? ` ${counted(tree.own_threads, "thread")} of profd left out.` : null;
   if (!all.length) return h("p", { class: "dim" }, "There is no call with a duration in this part.");
   for (const one of sight.controls) one.addEventListener("change", begin);
   return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset), key, graph,
-    h("p", { class: "dim" }, "A click or Enter zooms, arrow keys walk. ", left));
+    h("p", { class: "dim" }, "A click or Enter zooms, arrow keys walk. ", left, own));
 }
 
 /** @param {Element | null} element */

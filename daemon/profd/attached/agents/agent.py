@@ -15,8 +15,8 @@ from profd.attached.agents.link import Link
 from profd.attached.agents.protocol import (
     Hello,
     Hostile,
-    Kind,
     Packet,
+    PacketKind,
     Status,
     changed_from_untrusted,
     encode,
@@ -186,7 +186,7 @@ class Agent:
             return None
         if self._asked is None:  # whoever asks meanwhile gets the same answer
             self._asked = asyncio.get_running_loop().create_future()
-            if not self._link.send(encode(Kind.STEPS)):
+            if not self._link.send(encode(PacketKind.STEPS)):
                 self._asked.cancel()
         asked = self._asked
         done, _ = await asyncio.wait({asked}, timeout=seconds)
@@ -214,17 +214,17 @@ class Agent:
     def stop(self) -> None:
         """Ask it to record no more; `Arm.stopped` tells when it has."""
         if self._arm is not None:
-            self._tell(self._arm, encode(Kind.STOP, self._arm.epoch))
+            self._tell(self._arm, encode(PacketKind.STOP, self._arm.epoch))
 
     def limit(self, drop: str) -> None:
         """Ask it to leave out a kind of events from now on."""
         if self._arm is not None:
-            self._tell(self._arm, encode(Kind.LIMIT, self._arm.epoch, drop=drop))
+            self._tell(self._arm, encode(PacketKind.LIMIT, self._arm.epoch, drop=drop))
 
     def release(self) -> None:
         """The arena has been drained: the agent is idle again."""
         if self._arm is not None:
-            self._link.send(encode(Kind.RELEASE, self._arm.epoch))
+            self._link.send(encode(PacketKind.RELEASE, self._arm.epoch))
             if self._before is not None:
                 _lost(self._before, "")
             self._before, self._arm = self._arm, None
@@ -242,7 +242,7 @@ class Agent:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         waiting[number] = _Recall(answer, RECALL_BYTES_MAX if entries else RECALL_NUMBERS_BYTES_MAX)
         try:
-            if not self._link.send(encode(Kind.RECALL, number, entries=int(entries))):
+            if not self._link.send(encode(PacketKind.RECALL, number, entries=int(entries))):
                 raise NotRecalled("the process takes no packets")
             async with asyncio.timeout(seconds):
                 return await answer
@@ -254,7 +254,7 @@ class Agent:
     def tell_granted(self, number: int, *, capture: str = "", why: str = "") -> None:
         """What came of a wish of its program: the capture, or why there is none."""
         said = {"capture": capture} if capture else {"why": " ".join(why.split())}
-        self._link.send(encode(Kind.REQUEST, number, **said))
+        self._link.send(encode(PacketKind.REQUEST, number, **said))
 
     def process_ended(self) -> None:
         """The kernel says that the process is gone; its connection may be kept open by a child."""
@@ -292,33 +292,33 @@ class Agent:
             if fd is not None:
                 unused.callback(os.close, fd)
             packet = parse_untrusted_packet(raw)
-            if packet.kind == Kind.CHANGED:
+            if packet.kind == PacketKind.CHANGED:
                 self.hello = changed_from_untrusted(self.hello, packet)
                 self._owner.changed(self.process)
                 return
-            if packet.kind == Kind.REQUEST:
+            if packet.kind == PacketKind.REQUEST:
                 self._owner.asked(self, wish_from_untrusted(packet))
                 return
-            if packet.kind == Kind.RECALLED:
+            if packet.kind == PacketKind.RECALLED:
                 self._recalled(packet, fd)
                 return
-            if packet.kind == Kind.STEPS:
+            if packet.kind == PacketKind.STEPS:
                 if self._asked is not None and not self._asked.done():
                     self._asked.set_result(steps_from_untrusted(packet))
                 return
-            if packet.kind in (Kind.DISARMED, Kind.FAILED):
+            if packet.kind in (PacketKind.DISARMED, PacketKind.FAILED):
                 self._owner.disarmed(self.process, packet.epoch)
             if self._before is not None and packet.epoch == self._before.epoch:
                 self._tells_after(self._before, packet)
             arm = self._arm
             if arm is None or packet.epoch != arm.epoch:
                 return  # of an epoch that is over
-            if packet.kind == Kind.ARMED:
+            if packet.kind == PacketKind.ARMED:
                 if self._armed(arm, packet, fd):
                     unused.pop_all()
-            elif packet.kind == Kind.FAILED:
+            elif packet.kind == PacketKind.FAILED:
                 self._failed(arm, packet)
-            elif packet.kind in (Kind.STATUS, Kind.STOPPED):
+            elif packet.kind in (PacketKind.STATUS, PacketKind.STOPPED):
                 _counted(arm, packet)
 
     def _recalled(self, packet: Packet, fd: int | None) -> None:
@@ -332,7 +332,7 @@ class Agent:
 
     def _tells_after(self, arm: Arm, packet: Packet) -> None:
         """Of a recording that has been taken over: steps after it."""
-        if packet.kind == Kind.STATUS and arm.stopped is not None:
+        if packet.kind == PacketKind.STATUS and arm.stopped is not None:
             _counted(arm, packet)
             if arm.status.after_over:
                 self._before = None
@@ -414,7 +414,7 @@ def _arm_packet(order: ArmOrder) -> bytes:
         fields["at_least"] = order.at_least_ns
     if order.max_overhead is not None:
         fields["max_overhead"] = f"{order.max_overhead:.6f}"
-    return encode(Kind.ARM, order.epoch, **fields)
+    return encode(PacketKind.ARM, order.epoch, **fields)
 
 
 def _lost(arm: Arm, why: str) -> None:
@@ -432,6 +432,6 @@ def _counted(arm: Arm, packet: Packet) -> None:
     after = status.step_ns_after or arm.status.step_ns_after
     later = replace(arm.status, step_ns_after=after, after_over=status.after_over)
     arm.status = status if arm.stopped is None else later
-    if packet.kind == Kind.STOPPED and arm.stopped is None:
+    if packet.kind == PacketKind.STOPPED and arm.stopped is None:
         arm.stopped = Stopped(packet.fields.get("reason", ""), number(packet.fields, "last") or None)
     arm.news.set()

@@ -37,7 +37,7 @@ SOURCES: Final = ("ranges", "stacks", "ops", "cuda", "memory")
 """What the seconds spent recording are told apart by."""
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     """The kind of a packet; the numbers are the protocol's."""
 
     HELLO = 1
@@ -123,7 +123,7 @@ class Status:
     gpu: GpuReport = field(default_factory=GpuReport)  # what the CUPTI collector says
 
 
-def encode(kind: Kind, epoch: int = 0, **fields: object) -> bytes:
+def encode(kind: PacketKind, epoch: int = 0, **fields: object) -> bytes:
     """A packet of ours. Values must be free of control characters; ValueError if it is too long."""
     body = "".join(f"{key}={value}\n" for key, value in fields.items()).encode()
     if len(body) + _HEADER.size > AGENT_PACKET_BYTES_MAX:

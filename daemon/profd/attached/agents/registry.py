@@ -23,8 +23,8 @@ from profd.attached.agents.protocol import (
     VERSION,
     Hello,
     Hostile,
-    Kind,
     Left,
+    PacketKind,
     encode,
     hello_from_untrusted,
     parse_untrusted_packet,
@@ -224,13 +224,13 @@ class AgentRegistry:
         with contextlib.suppress(OSError):
             connection.setblocking(False)
             if why:
-                connection.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+                connection.send(encode(PacketKind.REFUSED, why=why), socket.MSG_NOSIGNAL)
         self.refuse_silently(connection)
 
     def _tell(self, relay: Relay, why: str) -> None:
         self.counts["refused"] += 1
         with contextlib.suppress(OSError):
-            relay.socket.send(encode(Kind.REFUSED, why=why), socket.MSG_NOSIGNAL)
+            relay.socket.send(encode(PacketKind.REFUSED, why=why), socket.MSG_NOSIGNAL)
         relay.close()
 
     # --- what greetings bring ---
@@ -247,11 +247,11 @@ class AgentRegistry:
             why = self._cannot_greet(greeting.peer, hello)
             if why:
                 self.counts["refused"] += 1
-                greeting.link.send(encode(Kind.REFUSED, why=why))
+                greeting.link.send(encode(PacketKind.REFUSED, why=why))
                 greeting.close()
                 return
             agent = self._register(greeting, hello)
-            greeting.link.send(encode(Kind.WELCOME, version=VERSION, can=REQUESTS))
+            greeting.link.send(encode(PacketKind.WELCOME, version=VERSION, can=REQUESTS))
             if hello.armed and fd is not None:
                 unused.pop_all()
                 self.on_orphan(agent, hello.armed, fd)
@@ -266,7 +266,7 @@ class AgentRegistry:
         self._greetings.discard(greeting)
         os.close(greeting.hand_over())
         self._share.give_back(greeting.peer.holder)  # it has kept its place
-        greeting.link.send(encode(Kind.WELCOME, version=VERSION, can=REQUESTS))
+        greeting.link.send(encode(PacketKind.WELCOME, version=VERSION, can=REQUESTS))
         known.tell_again()
         return True
 
@@ -347,7 +347,7 @@ class _Greeting:
         """The first packet must be HELLO. Raises Hostile."""
         try:
             packet = parse_untrusted_packet(raw)
-            if packet.kind != Kind.HELLO:
+            if packet.kind != PacketKind.HELLO:
                 raise Hostile("the first packet is no HELLO")
             hello = hello_from_untrusted(packet)
         except Hostile:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd.limits import ARENA_BYTES_LEAST, ARENA_BYTES_MIN, ARENA_UID_SHARE, ARENA_USERS_SHARE, MiB
-from profd.targets.memory import Bound, Memory, Room
+from profd.targets.memory import Bound, MemoryLimits, Room
 
 SHARES: Final = {Bound.CGROUP: 1 / 4, Bound.HOST: 1 / 4, Bound.ADDRESS_SPACE: 1 / 2, Bound.FILE: 1.0}
 """Of what is left, by what bounds it: the job grows, too."""
@@ -35,8 +35,8 @@ class Size:
 class ArenaSizes:
     """Finds sizes; knows what has been given to others that share a limit, as none of it may be touched yet."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self.memory = memory or Memory()  # of which a look at many is asked ahead
+    def __init__(self, memory: MemoryLimits | None = None) -> None:
+        self.memory = memory or MemoryLimits()  # of which a look at many is asked ahead
         self._held: defaultdict[str, int] = defaultdict(int)  # by name of what is shared
         self._users: defaultdict[int, int] = defaultdict(int)  # by uid, of those who have a part of the host only
 

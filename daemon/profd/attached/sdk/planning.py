@@ -151,7 +151,7 @@ def words(
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class EarlierTrace:
     """Contents and cost of an earlier trace of a process, per ns of its window."""
 
     events: float
@@ -163,7 +163,7 @@ def alike(options: Options) -> frozenset[str]:
     return frozenset(words(options)) - {"force"}
 
 
-def plan(options: Options, hello: Hello, arena_bytes: int, rate: Rate | None, fix: str = OBSERVER_FIX) -> Plan:
+def plan(options: Options, hello: Hello, arena_bytes: int, rate: EarlierTrace | None, fix: str = OBSERVER_FIX) -> Plan:
     """Answer `Source.plan`. `rate`: of an earlier trace of the process with like options, None if there is none.
 
     `fix`: what brings an observer to a process that has none.

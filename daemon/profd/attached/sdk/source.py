@@ -113,7 +113,7 @@ class SdkSource(Source):
         self._socket = socket
         self._running: dict[ProcessId, str] = {}  # to the capture
         # Of the last trace of a process with like options.
-        self._rates = Newest[tuple[ProcessId, frozenset[str]], planning.Rate](_HISTORY)
+        self._rates = Newest[tuple[ProcessId, frozenset[str]], planning.EarlierTrace](_HISTORY)
         self._journal = journal
         self._orphans: dict[orphans.Key, orphans.Orphan] = {}
         self._working: set[asyncio.Task[None]] = set()
@@ -384,7 +384,7 @@ class SdkSource(Source):
             self._seconds[kind] += seconds
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
-            self._rates[asked] = planning.Rate(recorder.events / window_ns, recorder.status.seconds / window_ns)
+            self._rates[asked] = planning.EarlierTrace(recorder.events / window_ns, recorder.status.seconds / window_ns)
 
 
 def records_ranges(agent: Agent) -> bool:

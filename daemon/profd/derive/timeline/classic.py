@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups
-from profd.derive.timeline.lines import DerivedEvent, DerivedLine, Spans, What
+from profd.derive.timeline.lines import DerivedEvent, DerivedLine, LineEvents, What
 from profd.derive.timeline.names import FrameworkOp
 from profd.derive.timeline.places import Places, launches
 from profd.derive.timeline.space import NO_TEXT, Space, in_time_order
@@ -102,7 +102,7 @@ def derive_classic(space: Space, *, step_info_only: bool = False) -> tuple[list[
         built = _annotations(space, places.rows_of_plane(space, plane), groups, step_info_only)
         built[What.LAUNCHES] = _launches(space, launched.get(number, []), groups)
         lines += [
-            DerivedLine(space.planes[plane], what, NAMES[what], None, _ROWS[what], Spans.of(built[what]))
+            DerivedLine(space.planes[plane], what, NAMES[what], None, _ROWS[what], LineEvents.of(built[what]))
             for what in NAMES
             if built.get(what)
         ]

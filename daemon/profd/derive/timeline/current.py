@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from profd.derive.timeline.groups import NO_GROUP, Groups, find_groups, inherit
-from profd.derive.timeline.lines import NAMES, DerivedEvent, DerivedLine, Spans, What
+from profd.derive.timeline.lines import NAMES, DerivedEvent, DerivedLine, LineEvents, What
 from profd.derive.timeline.places import Places, launches
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space, in_device_order, in_time_order
 from profd.derive.timeline.streams import kernel_lines, module_line, op_lines
@@ -102,11 +102,11 @@ class _Whole:
         for group, root in self._roots.get(plane, []):
             title, start, end = self.groups.name(group), int(space.start[root]), int(space.end[root])
             steps.append(DerivedEvent(title, start, end, group, args={"step_name": title}))
-        return [*lines, _line(space, plane, What.STEPS, Spans.of(steps))]
+        return [*lines, _line(space, plane, What.STEPS, LineEvents.of(steps))]
 
 
 def _line(
-    space: Space, plane: int, what: What, events: Spans, suffix: str = "", stream: int | None = None, row: int = -1
+    space: Space, plane: int, what: What, events: LineEvents, suffix: str = "", stream: int | None = None, row: int = -1
 ) -> DerivedLine:
     row = _WHOLE_PLANE + _PLANE_OFFSETS[what] if row < 0 else row
     return DerivedLine(space.planes[plane], what, NAMES[what] + suffix, stream, row, events)
@@ -122,7 +122,7 @@ def _steps(space: Space, plane: int, rows: Array, groups: Groups) -> DerivedLine
     for number, start, end in zip(group[first].tolist(), space.start[order[first]].tolist(), ends, strict=True):
         title = groups.name(number)
         events.append(DerivedEvent(title, start, end, number, args={"step_name": title}))
-    return _line(space, plane, What.STEPS, Spans.of(events))
+    return _line(space, plane, What.STEPS, LineEvents.of(events))
 
 
 def _changes(column: Array) -> Array:
@@ -153,4 +153,4 @@ def _launch_stats(space: Space, plane: int, launched: list[Array], groups: Group
             "avg_launch_time_us": int(took.sum()) / len(own) / _US,
         }
         events.append(event)
-    return _line(space, plane, What.LAUNCHES, Spans.of(events))
+    return _line(space, plane, What.LAUNCHES, LineEvents.of(events))

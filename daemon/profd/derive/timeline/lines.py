@@ -51,7 +51,7 @@ class DerivedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class LineEvents:
     """The events of a line as columns, by start, of those that start together the longest first.
 
     `label` says which of `labels` (name shown, long name) an event has, `args` what some of them have besides.
@@ -65,7 +65,7 @@ class Spans:
     args: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: Iterable[DerivedEvent]) -> Spans:
+    def of(cls, events: Iterable[DerivedEvent]) -> LineEvents:
         """Events one by one, in any order."""
         given = sorted(events, key=lambda event: (event.start, -event.end))
         labels: dict[tuple[str, str], int] = {}
@@ -76,7 +76,7 @@ class Spans:
         args = {at: event.args for at, event in enumerate(given) if event.args}
         return cls(start, end, within, shown, list(labels), args)
 
-    def in_order(self) -> Spans:
+    def in_order(self) -> LineEvents:
         """The same, sorted."""
         if len(self) < 2:
             return self
@@ -84,7 +84,7 @@ class Spans:
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         args = {int(place[at]): own for at, own in self.args.items()}
-        return Spans(self.start[order], self.end[order], self.group[order], self.label[order], self.labels, args)
+        return LineEvents(self.start[order], self.end[order], self.group[order], self.label[order], self.labels, args)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -110,4 +110,4 @@ class DerivedLine:
     name: str
     stream: int | None  # id of the line it was derived from, None where from all of the plane
     row: int  # where XProf shows it
-    events: Spans
+    events: LineEvents

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from profd import _engine
-from profd.derive.timeline.lines import Spans
+from profd.derive.timeline.lines import LineEvents
 from profd.events.table import Array
 
 _NOTHING = -1
@@ -60,7 +60,7 @@ class Puts:
 class Merged:
     """A line, and for each row the event that it began or went on with on the innermost level; -1 where none."""
 
-    spans: Spans
+    spans: LineEvents
     innermost: Array
 
 
@@ -75,7 +75,7 @@ def merge(
     given = [puts.given() for puts in lines]
     found = _engine.merge_spans(start, end, group, given, close_gaps=close_gaps, close_last=close_last)
     return [
-        Merged(Spans(begun, until, of, key.astype(np.int64), [label for _, label in puts.labels]), innermost)
+        Merged(LineEvents(begun, until, of, key.astype(np.int64), [label for _, label in puts.labels]), innermost)
         for puts, (key, begun, until, of, innermost) in zip(lines, found, strict=True)
     ]
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from profd import _engine
-from profd.derive.timeline.lines import Spans, What
+from profd.derive.timeline.lines import LineEvents, What
 from profd.derive.timeline.merge import Label, Puts, merge
 from profd.derive.timeline.names import parse_op
 from profd.derive.timeline.space import MISSING, NO_TEXT, Space
@@ -21,12 +21,12 @@ parse: Final = lru_cache(1 << 14)(parse_op)
 Levels = list[tuple[str, Label]]
 
 
-def kernel_lines(space: Space, kernels: Array, group: Array) -> dict[What, Spans]:
+def kernel_lines(space: Space, kernels: Array, group: Array) -> dict[What, LineEvents]:
     """Of kernels of one stream in the order of time; `group` is of all events."""
     return _Kernels(space, kernels).lines(group[kernels])
 
 
-def op_lines(space: Space, ops: Array, group: Array) -> dict[What, Spans]:
+def op_lines(space: Space, ops: Array, group: Array) -> dict[What, LineEvents]:
     """Of ops of a TPU in the order of time, which name their operator and source themselves."""
     scopes, operators, sources = Puts(len(ops)), Puts(len(ops), after=0), Puts(len(ops))
     framework, source = space.text("tf_op")[ops], space.text("source")[ops]
@@ -38,7 +38,7 @@ def op_lines(space: Space, ops: Array, group: Array) -> dict[What, Spans]:
     return {what: line.spans.in_order() for what, line in zip(kinds, merged, strict=True)}
 
 
-def module_line(space: Space, rows: Array, group: Array) -> Spans:
+def module_line(space: Space, rows: Array, group: Array) -> LineEvents:
     """The modules of compiled code on a thread of a host."""
     modules = Puts(len(rows))
     _put_texts(np.arange(len(rows)), space.text("hlo_module")[rows], space.words, modules)
@@ -63,7 +63,7 @@ class _Kernels:
         self._which, first = _engine.group_rows([np.ascontiguousarray(column[self._of_xla]) for column in columns])
         self._xla_ops = [self._xla_op(row) for row in self._of_xla[first].tolist()]
 
-    def lines(self, group: Array) -> dict[What, Spans]:
+    def lines(self, group: Array) -> dict[What, LineEvents]:
         size = len(group)
         modules, sources = Puts(size), Puts(size)
         xla_ops, graphs, scopes = (Puts(size, after=0) for _ in range(3))
@@ -129,7 +129,7 @@ class _Kernels:
         graphs.tell_apart(told, self._correlation, lambda correlation: [correlation])
         return launched
 
-    def _mark_graphs(self, spans: Spans, innermost: Array, launched: Array) -> None:
+    def _mark_graphs(self, spans: LineEvents, innermost: Array, launched: Array) -> None:
         """Which graph, and by which call, of the first kernel that an event has of one."""
         for row in launched.tolist():
             args = spans.args.setdefault(int(innermost[row]), {})

@@ -11,7 +11,7 @@ from profd.errors import BadInput
 from profd.events import Kind
 from profd.events.table import Array
 from profd.limits import TILE_TRACKS_MAX
-from profd.query.tiles.lanes import Lanes, Order, cut
+from profd.query.tiles.lanes import Lanes, TrackOrder, cut
 from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Seen, level_of
 from profd.query.tiles.shapes import Boxes, Cells
 from profd.query.tiles.timeline import Tall, Whole, timeline_of
@@ -39,7 +39,7 @@ def tiles(
     begin = trace.meta.start_ns or 0
     window = _window(trace, from_ns, to_ns)
     timeline = timeline_of(trace)
-    order = Order(timeline.lanes, trace.tracks)
+    order = TrackOrder(timeline.lanes, trace.tracks)
     on = (order.of_lane >= first_track) & (order.of_lane <= (len(order.keys) if last_track is None else last_track))
     seen = _fitting(timeline, window, level_of(window, width), on, limit)
     shown = _first(seen, limit, timeline.lanes, order)
@@ -81,7 +81,7 @@ def _fitting(timeline: Whole | Tall, window: Window, level: int, on: Array, limi
         level += 1
 
 
-def _first(seen: Seen, limit: int, lanes: Lanes, order: Order) -> Seen:
+def _first(seen: Seen, limit: int, lanes: Lanes, order: TrackOrder) -> Seen:
     """Those that stand furthest up on the page, where there are too many even so."""
     if len(seen) <= limit:
         return seen
@@ -94,7 +94,7 @@ def _first(seen: Seen, limit: int, lanes: Lanes, order: Order) -> Seen:
     return Seen(seen.level, seen.boxes.take(kept[: len(seen.boxes)]), seen.cells.take(kept[len(seen.boxes) :]))
 
 
-def _boxes(boxes: Boxes, begin: int, trace: TraceReader, lanes: Lanes, order: Order) -> dict[str, Any]:
+def _boxes(boxes: Boxes, begin: int, trace: TraceReader, lanes: Lanes, order: TrackOrder) -> dict[str, Any]:
     """Columns, and the names that they number; starts from the begin of the window on."""
     codes, places = np.unique(boxes.name, return_inverse=True)
     known = trace.dictionaries["name"].values if "name" in trace.dictionaries else []
@@ -111,7 +111,7 @@ def _boxes(boxes: Boxes, begin: int, trace: TraceReader, lanes: Lanes, order: Or
     return {"names": names, "boxes": columns}
 
 
-def _cells(seen: Seen, begin: int, lanes: Lanes, order: Order) -> dict[str, Any]:
+def _cells(seen: Seen, begin: int, lanes: Lanes, order: TrackOrder) -> dict[str, Any]:
     """Columns; `begin`: where the first pixel of the trace begins, from the begin of the window on."""
     cells: Cells = seen.cells
     return {

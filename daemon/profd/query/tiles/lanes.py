@@ -82,7 +82,7 @@ class Scan:
         return Lanes(*self._lanes.lanes())
 
 
-class Order:
+class TrackOrder:
     """The tracks from the top of the page on: by process, thread and strip."""
 
     def __init__(self, lanes: Lanes, tracks: Tracks) -> None:

@@ -22,7 +22,7 @@ ASK_AGAIN_SECONDS: Final = 15.0  # a server that was silent may just have been s
 _HISTORY: Final = 1024  # processes
 
 
-class Answer(Enum):
+class SocketAnswer(Enum):
     """The answer of a socket to the question."""
 
     PROFILER = auto()
@@ -57,7 +57,7 @@ class Finder:
 
     def __init__(
         self,
-        probe: Callable[[str], Awaitable[Answer]] | None = None,
+        probe: Callable[[str], Awaitable[SocketAnswer]] | None = None,
         look: Callable[[Process], Listening] = listening,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,7 +65,7 @@ class Finder:
         self._look = look
         self._clock = clock
         self._few = Few(JAX_PROBES_AT_ONCE_PER_UID, JAX_PROBES_AT_ONCE)
-        self._answers: dict[ProcessId, dict[Listener, tuple[Answer, float]]] = {}
+        self._answers: dict[ProcessId, dict[Listener, tuple[SocketAnswer, float]]] = {}
         self._found: dict[ProcessId, Found] = {}
         self._looking: dict[ProcessId, asyncio.Task[Found]] = {}
 
@@ -110,17 +110,17 @@ class Finder:
             new, await asyncio.gather(*(self._ask(process.uid, one) for one in new)), strict=True
         ):
             answers[listener] = answer, self._clock()
-        servers = sorted(listener for listener, (answer, _) in answers.items() if answer is Answer.PROFILER)
-        silent = sorted(listener.port for listener, (answer, _) in answers.items() if answer is Answer.SILENT)
+        servers = sorted(listener for listener, (answer, _) in answers.items() if answer is SocketAnswer.PROFILER)
+        silent = sorted(listener.port for listener, (answer, _) in answers.items() if answer is SocketAnswer.SILENT)
         found = Found(tuple(servers), tuple(silent), where.shared, where.other_network)
         self._keep(process.id, answers, found)
         return found
 
-    async def _ask(self, uid: int, listener: Listener) -> Answer:
+    async def _ask(self, uid: int, listener: Listener) -> SocketAnswer:
         async with self._few.place(uid):
             return await self._probe(listener.address)
 
-    def _keep(self, process: ProcessId, answers: dict[Listener, tuple[Answer, float]], found: Found) -> None:
+    def _keep(self, process: ProcessId, answers: dict[Listener, tuple[SocketAnswer, float]], found: Found) -> None:
         for table in (self._answers, self._found):
             table.pop(process, None)
         while len(self._found) >= _HISTORY:
@@ -129,15 +129,15 @@ class Finder:
         self._answers[process], self._found[process] = answers, found
 
 
-def _worth_asking_again(answer: tuple[Answer, float], now: float) -> bool:
-    return answer[0] is Answer.SILENT and now - answer[1] > ASK_AGAIN_SECONDS
+def _worth_asking_again(answer: tuple[SocketAnswer, float], now: float) -> bool:
+    return answer[0] is SocketAnswer.SILENT and now - answer[1] > ASK_AGAIN_SECONDS
 
 
-async def _probe(address: str) -> Answer:
+async def _probe(address: str) -> SocketAnswer:
     service = Service(address)
     try:
-        return Answer.PROFILER if await service.is_profiler(PROBE_SECONDS) else Answer.OTHER
+        return SocketAnswer.PROFILER if await service.is_profiler(PROBE_SECONDS) else SocketAnswer.OTHER
     except ServiceFailed:
-        return Answer.SILENT
+        return SocketAnswer.SILENT
     finally:
         await service.close()

@@ -42,6 +42,10 @@ def offer(
         return Offer.recording(capture, process.id.pid)
     if known is None:
         return _unregistered(process, abstract, directory, off, out_of_reach, expected)
+    return _registered(process, known, idle_after_ns, now_ns)
+
+
+def _registered(process: Process, known: Registered, idle_after_ns: int, now_ns: int) -> Offer:
     if process.stopped:
         return Offer(False, "the process is stopped (state T)", "continue it: kill -CONT", Reason.TARGET_SILENT)
     if known.silent(now_ns):

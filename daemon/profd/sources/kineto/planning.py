@@ -151,14 +151,14 @@ def window_ms(options: Options) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class EarlierTrace:
     """The contents of an earlier trace of a process, per ns of its window."""
 
     events: float
     stacks: bool  # with Python functions: about twice as many events
 
 
-def expected_events(options: Options, rate: Rate | None) -> int | None:
+def expected_events(options: Options, rate: EarlierTrace | None) -> int | None:
     """Events of a window; None without an earlier trace, and for iterations, whose length is not known."""
     if rate is None or options.iterations:
         return None
@@ -179,7 +179,7 @@ def _event_ns(options: Options) -> int:
     return EVENT_WITH_SHAPES_NS if options.shapes else EVENT_NS
 
 
-def plan(process: Process, options: Options, period_ns: int | None, rate: Rate | None, now: float) -> Plan:
+def plan(process: Process, options: Options, period_ns: int | None, rate: EarlierTrace | None, now: float) -> Plan:
     """Answer `Source.plan`. `now` is Unix seconds; `rate` comes from an earlier trace of the process."""
     period = period_ns or DEFAULT_PERIOD_NS
     refusal = _ending(process, options, period, now)

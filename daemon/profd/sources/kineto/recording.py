@@ -100,7 +100,7 @@ class KinetoRecorder:
         self._start_at_ns = options.start_at_ns
         self._deadline_ns = time.monotonic_ns() + planning.deadline_ns(options, self._period_ns(), time.time())
         self.name = ""  # of the file that is wanted now
-        self.rate: planning.Rate | None = None  # what a whole trace has shown
+        self.rate: planning.EarlierTrace | None = None  # what a whole trace has shown
         self.over = False  # the process has taken no config, or is done with the one that it took
 
     async def run(self) -> Recording:
@@ -294,7 +294,7 @@ class KinetoRecorder:
         recording.waterfall = self._waterfall(attempt, window, taken, seen, began_ns)
         recording.cost = planning.cost(self._options, seen.spans, seen.window_ns)
         if seen.window_ns:
-            self.rate = planning.Rate(seen.spans / seen.window_ns, self._options.stacks)
+            self.rate = planning.EarlierTrace(seen.spans / seen.window_ns, self._options.stacks)
         if missed:
             recording.warnings.append("kineto opened its window late: the process was held up")
         if seen.empty:

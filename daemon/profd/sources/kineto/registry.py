@@ -98,7 +98,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PollReply:
     """Send this text, then say so with `Registry.sent`."""
 
     text: str
@@ -151,7 +151,7 @@ class Registry:
         del self._pending[process]
         return True
 
-    def poll(self, peer: KinetoPeer, request: Poll, age_ns: int, now_ns: int) -> Answer | Drop:
+    def poll(self, peer: KinetoPeer, request: Poll, age_ns: int, now_ns: int) -> PollReply | Drop:
         """Take note of a poll and say what to answer, if anything."""
         ledger = self._admit(peer, request, now_ns - age_ns)
         if isinstance(ledger, Drop):
@@ -166,12 +166,12 @@ class Registry:
             return Drop.STALE
         waiting = self._pending.get(peer.id)
         if waiting is None or not request.takes_config or age_ns >= CONFIG_AGE_NS:
-            return Answer("")
+            return PollReply("")
         if waiting.expires_ns is not None and now_ns >= waiting.expires_ns:
-            return Answer("")
-        return Answer(waiting.text, waiting) if waiting.same() else Answer("")
+            return PollReply("")
+        return PollReply(waiting.text, waiting) if waiting.same() else PollReply("")
 
-    def sent(self, peer: KinetoPeer, answer: Answer, delivered: bool, age_ns: int, now_ns: int) -> None:
+    def sent(self, peer: KinetoPeer, answer: PollReply, delivered: bool, age_ns: int, now_ns: int) -> None:
         """Note the outcome of an answer; `age_ns` is the poll's age after it was sent."""
         ledger = self._ledgers.get(peer.id)
         if not delivered or ledger is None:

@@ -87,7 +87,7 @@ class KinetoSource(Source):
         self._opened_ns = 0
         self._gave_up: dict[ProcessId, float] = {}  # Unix seconds; of processes whose lease is not free yet
         self._ended_ns = Newest[ProcessId, int](_HISTORY)  # when our last capture of a process was over
-        self._rates = Newest[ProcessId, planning.Rate](_HISTORY)  # of its last trace
+        self._rates = Newest[ProcessId, planning.EarlierTrace](_HISTORY)  # of its last trace
         self._housekeeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:

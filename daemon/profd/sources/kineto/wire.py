@@ -26,7 +26,6 @@ from profd import limits
 DAEMON_NAME: Final = "dynolog"
 CLIENT_PREFIX: Final = "dynoconfigclient"
 
-EVENTS: Final = 1
 ACTIVITIES: Final = 2  # set: no trace is active in the client, and a config will be taken
 
 _HEADER: Final = struct.Struct("=Q32s")

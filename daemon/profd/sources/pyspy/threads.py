@@ -16,7 +16,7 @@ from typing import Final
 
 from profd.limits import SAMPLER_THREADS_MAX
 from profd.sources.pyspy.permission import Rights
-from profd.workers.listener import Listener, Question, kernel_is
+from profd.workers.listener import HeldCall, Listener, kernel_is
 
 log = logging.getLogger("profd.sources.pyspy")
 
@@ -64,7 +64,7 @@ class Threads:
             self._loop.remove_reader(self._conversation)
             self._conversation.close()
 
-    def _answer(self, _question: Question) -> int:
+    def _answer(self, _question: HeldCall) -> int:
         self._started += 1
         if self._started <= SAMPLER_THREADS_MAX:
             return 0

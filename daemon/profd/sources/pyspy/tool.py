@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -154,29 +155,13 @@ async def spawn(
         left = f"{SAMPLERS_LEFT_MAX} earlier ones of this user were killed and have not gone (a disk that is dead?)"
         raise OSError(errno.EBUSY, f"{left}; try again when they have")
     secret = os.urandom(calls.SECRET_BYTES)
-    machine = os.uname().machine
-    told = _filters(machine, confinement, secret)
-    kept = [] if confinement.output is None else [confinement.output]
+    told = _filters(os.uname().machine, confinement, secret)
     with contextlib.ExitStack() as opened:
         # What executes nothing has no use for the number that would let it.
         said = _pipe_with((secret if program else bytes(calls.SECRET_BYTES)) + told)
         opened.callback(os.close, said)
-        introduced, warden, threads = -1, None, None
-        if confinement.warden:
-            mine, theirs = socket.socketpair()
-            opened.enter_context(mine)
-            opened.enter_context(theirs)
-            warden = await _start_warden(confinement, theirs.fileno())
-            _users[warden] = confinement.uid
-            introduced = mine.fileno()
-            kept.append(introduced)
-        elif can_be_counted():
-            ours, theirs = socket.socketpair()
-            opened.enter_context(theirs)
-            threads = Threads(ours)
-            introduced = theirs.fileno()
-            kept.append(introduced)
-        who = (confinement.target, confinement.uid, confinement.gid, introduced)
+        beside = await _beside(confinement, opened)
+        who = (confinement.target, confinement.uid, confinement.gid, beside.socket)
         where = (_numbers(confinement.cores), confinement.group)
         try:
             pyspy = await asyncio.create_subprocess_exec(
@@ -187,24 +172,59 @@ async def spawn(
                 stdin=said,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                pass_fds=kept,
+                pass_fds=[fd for fd in (confinement.output, beside.socket) if fd is not None and fd >= 0],
                 # A Ctrl-C at the terminal of a foreground daemon is not meant for it.
                 start_new_session=True,
             )
         except BaseException:
-            if threads is not None:
-                threads.close()
-            if warden is not None:
-                await reap(warden)
+            await beside.end()
             raise
         for stream in (pyspy.stdout, pyspy.stderr):
             _take_no_descriptors(stream)
         _users[pyspy] = confinement.uid
-        if warden is not None:
-            _wardens[pyspy] = warden
-        if threads is not None:
-            _threads[pyspy] = threads
+        beside.belongs_to(pyspy)
         return pyspy
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What watches over a sampler: its warden, or the count of its threads, or neither.
+
+    The sampler introduces itself through `socket`, -1: to nobody.
+    """
+
+    socket: int = -1
+    warden: asyncio.subprocess.Process | None = None
+    threads: Threads | None = None
+
+    async def end(self) -> None:
+        """There is no sampler."""
+        if self.threads is not None:
+            self.threads.close()
+        if self.warden is not None:
+            await reap(self.warden)
+
+    def belongs_to(self, pyspy: asyncio.subprocess.Process) -> None:
+        if self.warden is not None:
+            _wardens[pyspy] = self.warden
+        if self.threads is not None:
+            _threads[pyspy] = self.threads
+
+
+async def _beside(confinement: Confinement, opened: contextlib.ExitStack) -> _Beside:
+    """Start it; `opened` closes the socket. Raises OSError."""
+    if confinement.warden:
+        mine, theirs = socket.socketpair()
+        opened.enter_context(mine)
+        opened.enter_context(theirs)
+        warden = await _start_warden(confinement, theirs.fileno())
+        _users[warden] = confinement.uid
+        return _Beside(mine.fileno(), warden=warden)
+    if can_be_counted():
+        ours, theirs = socket.socketpair()
+        opened.enter_context(theirs)
+        return _Beside(theirs.fileno(), threads=Threads(ours))
+    return _Beside()
 
 
 def memory_bytes(native: bool) -> int:

@@ -27,7 +27,7 @@ _PUNCH_HOLE: Final = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Room:
+class RemoteClaim:
     """The daemon's Claim, which counts bytes: asked over the conversation, in the middle of a question."""
 
     def __init__(self, conversation: socket.socket, written: int) -> None:
@@ -109,7 +109,7 @@ class Work:
         ]
 
     def _take(self, number: int, name: bytes, destination: bytes, written: int, data_max: int) -> list[Any]:
-        room = Room(self._conversation, written)
+        room = RemoteClaim(self._conversation, written)
         where = Path(os.fsdecode(destination))
         taken = self._directories[number].take(os.fsdecode(name), where, room, data_max)
         if isinstance(taken, Taken):

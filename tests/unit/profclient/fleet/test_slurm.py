@@ -3,23 +3,23 @@
 import pytest
 from profclient.errors import NotFoundError, UnreachableError, UsageError
 from profclient.fleet import slurm
-from profclient.fleet.slurm import Job, Part, answered, environment, of_record, via
+from profclient.fleet.slurm import Job, NodeList, answered, environment, of_record, via
 
 
 def test_a_task_of_an_array_is_its_raw_id():
-    assert answered("4711_3", "4714|4711_3|RUNNING|node[001-002]\n") == Job("4714", (Part("node[001-002]"),))
+    assert answered("4711_3", "4714|4711_3|RUNNING|node[001-002]\n") == Job("4714", (NodeList("node[001-002]"),))
 
 
 def test_several_tasks_are_named():
     text = "4714|4711_3|RUNNING|n1\n4715|4711_4|RUNNING|n2\n4711|4711_[5-9]|PENDING|\n"
     with pytest.raises(UsageError, match="4711_3, 4711_4"):
         answered("4711", text)
-    assert answered("4711", text.splitlines()[0] + "\n" + text.splitlines()[2]) == Job("4714", (Part("n1"),))
+    assert answered("4711", text.splitlines()[0] + "\n" + text.splitlines()[2]) == Job("4714", (NodeList("n1"),))
 
 
 def test_a_heterogeneous_job_is_that_of_its_leader():
     text = "4711|4711+0|RUNNING|n1\n4712|4711+1|RUNNING|n[2-3]\n"
-    both = (Part("n1", 0), Part("n[2-3]", 1))
+    both = (NodeList("n1", 0), NodeList("n[2-3]", 1))
     assert answered("4711", text) == answered("4712", text) == Job("4711", both)
     assert answered("4711+1", text) == Job("4711", both[1:])
     assert "--jobid 4711 --het-group=1 --overlap" in via("4711", both[1])
@@ -33,7 +33,7 @@ RECORD = """JobId=4714 ArrayJobId=4711 ArrayTaskId=3 JobName=train
 
 
 def test_a_record_of_the_controller_s_is_the_job():
-    assert of_record(RECORD) == Job("4714", (Part("node[001-002]"),))
+    assert of_record(RECORD) == Job("4714", (NodeList("node[001-002]"),))
 
 
 @pytest.mark.parametrize(

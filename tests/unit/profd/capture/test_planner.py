@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from profd.capture import planner as module
 from profd.capture.estimate import HostHeadroom
-from profd.capture.planner import Planner, Settings
+from profd.capture.planner import ManagerSettings, Planner
 from profd.errors import NotFound
 from profd.limits import PROC_WAIT_SECONDS, MiB
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
 from profd.targets import first_looks, guarded
-from profd.targets.memory import Bound, Memory, Room
+from profd.targets.memory import Bound, MemoryLimits, Room
 from profd.targets.process import Process
 from profd.targets.selector import Selector
 
@@ -28,7 +28,7 @@ async def test_what_is_done_beside_the_source_is_a_risk_where_there_is_one() -> 
     source = FakeSource()
     source.planned = replace(Plan(True), risks=("the source's own",))
     table = FakeTable([process(100, gpus=(0,)), process(101)])
-    settings = Settings("host", sidecar_risk=lambda process, options: "clocks are held" if process.gpus else "")
+    settings = ManagerSettings("host", sidecar_risk=lambda process, options: "clocks are held" if process.gpus else "")
     planner = Planner([source], table, FixedHeadroom(), settings, {})
     # WHEN it is estimated THEN each process is told what concerns it
     plans = await planner.estimate(ALICE, request(100, 101))
@@ -38,7 +38,7 @@ async def test_what_is_done_beside_the_source_is_a_risk_where_there_is_one() -> 
 
 async def test_to_an_admin_nothing_is_private() -> None:
     table = FakeTable([process(100, private=True)])
-    planner = Planner([FakeSource()], table, FixedHeadroom(), Settings("host"), {})
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
     for caller, private in ((ALICE, True), (ROOT, False)):
         [plan] = await planner.estimate(caller, request(100))
         [sighting] = await planner.targets(caller, Selector())
@@ -50,7 +50,7 @@ async def test_to_an_admin_nothing_is_private() -> None:
 
 async def test_a_private_one_is_not_found_by_what_its_user_may_not_know() -> None:
     table = FakeTable([process(100, private=True, job="77")])
-    planner = Planner([FakeSource()], table, FixedHeadroom(), Settings("host"), {})
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
     by_job = replace(request(), selector=Selector(jobs=("77",)))
     with pytest.raises(NotFound):
         await planner.estimate(ALICE, by_job)
@@ -71,7 +71,7 @@ async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() 
     table = FakeTable([process(100, python=False, framework="", unread=unread), process(101, unread=unread)])
     source = FakeSource()
     source.offers[100] = Offer(False, "it runs no Python interpreter.", concerns=False)
-    planner = Planner([source], table, FixedHeadroom(), Settings("host"), {})
+    planner = Planner([source], table, FixedHeadroom(), ManagerSettings("host"), {})
     # WHEN they are listed THEN both are, with the reason
     shown = [sighting_message(sighting) for sighting in await planner.targets(ALICE, Selector())]
     assert [(one.pid, one.state, one.reason) for one in shown] == [
@@ -87,7 +87,7 @@ async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() 
 async def test_workers_of_other_daemons_are_listed_only_when_all_are() -> None:
     worker = process(101, command='python -m profd.workers.process 18 {"parent": 7}')
     table = FakeTable([process(100), worker])
-    planner = Planner([FakeSource()], table, FixedHeadroom(), Settings("host"), {})
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
 
     async def listed(selector: Selector, everything: bool = False) -> list[int]:
         return [one.process.id.pid for one in await planner.targets(ALICE, selector, everything=everything)]
@@ -113,11 +113,11 @@ class Slow(FakeTable):
 async def test_one_that_did_not_answer_a_moment_ago_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PROC_STUCK_SECONDS", 0.0)
     pid = (1 << 22) + 1  # no process has it
-    planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), Settings("host"), {})
+    planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), ManagerSettings("host"), {})
     with pytest.raises(NotFound, match="no process has pid"):  # nothing was wrong with it: it is not there
         await planner.estimate(ALICE, request(pid))
     guarded.patience.waited(pid, ALICE.uid, 0.0, PROC_WAIT_SECONDS)
-    planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), Settings("host"), {})
+    planner = Planner([FakeSource()], Slow([process(pid)]), FixedHeadroom(), ManagerSettings("host"), {})
     [plan] = await planner.estimate(ALICE, request(pid))
     assert plan.target.pid == pid
     assert plan.choice.source is not None
@@ -125,12 +125,12 @@ async def test_one_that_did_not_answer_a_moment_ago_is_asked_again(monkeypatch: 
 
 async def test_the_loop_is_free_while_memory_of_many_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN many processes, a window so long that their memory matters, and files that take their time
-    memory = Memory(Path("/none"))
+    memory = MemoryLimits(Path("/none"))
     monkeypatch.setattr(memory, "_host", look := Standstill(lambda: [Room(Bound.HOST, MiB)]))
     source, pids = FakeSource(), range(100, 101 + first_looks.FEW)
     source.planned = replace(Plan(True), memory_bytes=MiB)
     planner = Planner(
-        [source], FakeTable(list(map(process, pids))), HostHeadroom(Path("/"), memory), Settings("host"), {}
+        [source], FakeTable(list(map(process, pids))), HostHeadroom(Path("/"), memory), ManagerSettings("host"), {}
     )
     planning = asyncio.create_task(planner.estimate(ALICE, request(*pids, seconds=60.0)))
     # WHEN they are estimated THEN the loop goes on, and what was seen is in the answer

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profd import _engine
 from profd.derive.timeline.groups import NO_GROUP
-from profd.derive.timeline.lines import DerivedEvent, Spans
+from profd.derive.timeline.lines import DerivedEvent, LineEvents
 from profd.derive.timeline.merge import Puts, merge
 
 from tests.support.span_lines import LineBuilder
@@ -87,9 +87,11 @@ def test_the_innermost_event_of_each_row() -> None:
 
 def test_spans_in_order_keep_what_belongs_to_them() -> None:
     events = [DerivedEvent("b", 5, 6), DerivedEvent("a", 0, 4, 1, "long", {"n": 1}), DerivedEvent("c", 0, 9)]
-    spans = Spans.of(events)
+    spans = LineEvents.of(events)
     assert list(spans) == [events[2], events[1], events[0]]
-    back = Spans(spans.start[::-1], spans.end[::-1], spans.group[::-1], spans.label[::-1], spans.labels, {1: {"n": 1}})
+    back = LineEvents(
+        spans.start[::-1], spans.end[::-1], spans.group[::-1], spans.label[::-1], spans.labels, {1: {"n": 1}}
+    )
     assert list(back.in_order()) == list(spans)
 
 

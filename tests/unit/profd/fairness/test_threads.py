@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from profd.capture.planner import Planner, Settings
+from profd.capture.planner import ManagerSettings, Planner
 from profd.disk.space import Space
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
@@ -122,7 +122,7 @@ def listing(stuck: Stuck, tmp_path: Path) -> Call:
             stuck.wait()
             return super().snapshot()
 
-    planner = Planner([FakeSource()], Table([process(5)]), FixedHeadroom(), Settings("host"), {})
+    planner = Planner([FakeSource()], Table([process(5)]), FixedHeadroom(), ManagerSettings("host"), {})
     return lambda caller: planner.targets(caller, Selector())
 
 

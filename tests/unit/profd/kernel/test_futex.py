@@ -20,12 +20,12 @@ MAPS = b"""\
 @pytest.mark.parametrize(("what", "waits"), [(0x189, True), (0x80, True), (0x81, False)], ids=["bits", "wait", "wake"])
 def test_the_word_that_a_thread_sleeps_on(what: int, waits: bool) -> None:
     text = f"{NUMBER} 0xa5b010 {what:#x} 0x0 0x7ffd1 0x0 0xffffffff 0x7ffd0 0x7f2e36d8\n".encode()
-    assert futex.waits(text) == ((0xA5B010, 0, 0x7FFD0) if waits else None)
+    assert futex.word_of(text) == (0xA5B010 if waits else None)
 
 
 @pytest.mark.parametrize("text", [b"running\n", b"-1 0x7ffd0 0x7f2e\n", b"0 0x0 0x1 0x2 0x3 0x4 0x5 0x6 0x7\n", b""])
 def test_threads_that_sleep_on_no_word(text: bytes) -> None:
-    assert futex.waits(text) is None
+    assert futex.word_of(text) is None
 
 
 def test_the_interpreters_own_data() -> None:

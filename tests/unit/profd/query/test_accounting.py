@@ -180,13 +180,18 @@ def test_an_answer_is_about_a_thread_that_was_seen() -> None:
 
 
 def test_an_answer_is_about_no_thread_of_profd() -> None:
-    """GIVEN a thread of ours that is busier, and that samples saw WHEN asked THEN the answer is about the program's."""
-    tracks = Tracks(threads=[{"id": 5, "process": 0, "name": "profd-agent"}])
-    busy = [ThreadTimes(5, "profd-agent", WINDOW, WINDOW, 0), ThreadTimes(7, "python", WINDOW, WINDOW // 8, 0)]
+    """GIVEN threads of ours that are busier, and that samples saw WHEN asked THEN they are counted apart."""
+    tracks = Tracks(threads=[{"id": 5, "process": 0, "name": "Dummy-1"}])  # as Python calls one that it did not start
+    busy = [
+        ThreadTimes(5, "profd-agent", WINDOW, WINDOW, 0),
+        ThreadTimes(6, "profd-agent", WINDOW, WINDOW // 2, 0),
+        ThreadTimes(7, "python", WINDOW, WINDOW // 8, 0),
+    ]
     of = meta(run_times=RunTimes(lasted_ns=WINDOW, threads=busy), tracks=tracks)
     found = accounted([event(SAMPLE, 0.0, 1.0)], of)
-    assert found.leading is not None
-    assert [found.threads[found.leading].id, found.threads[0].id] == [7, 5]
+    assert [thread.id for thread in found.threads] == [7]
+    assert (found.leading, found.ran_threads, found.cpu_ns) == (0, 1, WINDOW // 8)
+    assert (found.own_threads, found.own_cpu_ns) == (2, WINDOW + WINDOW // 2)
 
 
 def test_without_a_window_nothing_is_known() -> None:

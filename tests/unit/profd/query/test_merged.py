@@ -220,7 +220,7 @@ def test_recursion_as_deep_as_it_gets(tmp_path: Path) -> None:
 
 def test_no_events_no_paths(tmp_path: Path) -> None:
     answer = merged_tree(trace_of(tmp_path, []), limit=0)
-    assert answer == {"window_ns": 0, "calls": 0, "paths": 0, "left_out": 0, "nodes": []}
+    assert answer == {"window_ns": 0, "calls": 0, "paths": 0, "left_out": 0, "own_threads": 0, "nodes": []}
 
 
 def test_names_that_lie_are_data(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ async def test_after_a_large_one_memory_is_given_back_once(rig: Rig, monkeypatch
         malloc_trim = trims.append
 
     monkeypatch.setattr("profd.rpc.memory.ctypes.CDLL", lambda name: Libc)
-    given = rig.guard.memory = memory.Memory(seconds=0.0)
+    given = rig.guard.memory = memory.Trimmer(seconds=0.0)
     call = rig.channel.unary_unary(TARGETS, None, None)
     for data in (MANY + EMPTY, b"\xff", MANY + EMPTY):
         with pytest.raises(grpc.aio.AioRpcError):

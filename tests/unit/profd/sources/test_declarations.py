@@ -25,7 +25,7 @@ from profd.model.capture import (
 )
 from profd.sources import declaration
 from profd.sources.base import Plan, Source
-from profd.sources.declaration import Answer, ByProcess, Declaration, Refuses, Served, Unserved
+from profd.sources.declaration import ByProcess, Declaration, OptionAnswer, Refuses, Served, Unserved
 from profd.sources.pyspy.permission import Rights
 from profd.sources.pyspy.source import PySpySource
 
@@ -101,7 +101,7 @@ def test_every_option_has_an_answer(source: Declaration) -> None:
     answers = source.answers
     assert list(answers) == [name for options, _ in PAIRS for name in names(options)]
     assert all(type(answer) in (Served, Unserved, ByProcess, Refuses) for answer in answers.values())
-    assert all(isinstance(answer, Answer) for answer in answers.values())
+    assert all(isinstance(answer, OptionAnswer) for answer in answers.values())
 
 
 @EACH

@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from profd.targets.memory import Bound, Memory, Room
+from profd.targets.memory import Bound, MemoryLimits, Room
 
 PAGE = resource.getpagesize()
 UNLIMITED_V1 = "9223372036854771712\n"
@@ -50,7 +50,7 @@ class Machine:
 
     def rooms(self, cgroup: str) -> list[Room]:
         self.write("proc/7/cgroup", cgroup)
-        return Memory(self.root / "proc").rooms(7)
+        return MemoryLimits(self.root / "proc").rooms(7)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_what_cannot_be_seen_from_here_is_unknown(machine: Machine, path: str) -
     machine.write("secret/memory.max", "1\n")
     machine.write("secret/memory.current", "0\n")
     assert machine.rooms(path) == []
-    assert Memory(machine.root / "proc").left(7) is None
+    assert MemoryLimits(machine.root / "proc").left(7) is None
 
 
 def test_the_processs_own_limits(machine: Machine) -> None:
@@ -142,18 +142,18 @@ def test_the_processs_own_limits(machine: Machine) -> None:
         Room(Bound.FILE, 1_024_000, 1_024_000),
         Room(Bound.ADDRESS_SPACE, 30 * PAGE, 50 * PAGE, 20 * PAGE),
     ]
-    assert Memory(machine.root / "proc").left(7) is None  # neither is memory
+    assert MemoryLimits(machine.root / "proc").left(7) is None  # neither is memory
 
 
 def test_the_host(machine: Machine) -> None:
     machine.write("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   50 kB\n")
     machine.v2("/job", 10_000, max="30000\n")
     assert machine.rooms("0::/job\n")[0] == Room(Bound.HOST, 51_200, name="host")
-    assert Memory(machine.root / "proc").left(7) == 20_000
+    assert MemoryLimits(machine.root / "proc").left(7) == 20_000
 
 
 def test_this_process_has_room() -> None:
-    rooms = Memory().rooms(os.getpid())
+    rooms = MemoryLimits().rooms(os.getpid())
     assert all(room.free >= 0 for room in rooms)
     assert Bound.HOST in {room.bound for room in rooms}
 
@@ -163,7 +163,7 @@ async def test_what_was_seen_ahead_is_said_within_the_block(machine: Machine, pi
     # GIVEN a process that was looked at, alone or with others of which nothing is known
     machine.write("proc/7/cgroup", "")
     machine.write("proc/meminfo", "MemAvailable: 50 kB\n")
-    memory = Memory(machine.root / "proc")
+    memory = MemoryLimits(machine.root / "proc")
     ahead = await memory.ahead(4242, pids, len(pids))
     # WHEN something has changed THEN what was seen holds for the block, and no longer
     machine.write("proc/meminfo", "MemAvailable: 10 kB\n")

@@ -17,7 +17,7 @@ from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
 from profd.fairness.shares import Holder, Refused
 from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOBS_MAX, JOBS_PER_UID_MAX
 from profd.workers import cpu
-from profd.workers.child import Child, Settings
+from profd.workers.child import Child, WorkerSettings
 from profd.workers.pool import WorkerPool
 from profd.workers.turns import JobKind, Turn
 
@@ -183,7 +183,7 @@ async def test_worker_killed_before_it_is_ready_costs_no_job(pool: WorkerPool, m
     (before,) = pool.pids
     start, killed = Child.start, []
 
-    async def start_and_kill_the_first(settings: Settings) -> Child:
+    async def start_and_kill_the_first(settings: WorkerSettings) -> Child:
         others = children_of_ours()  # this one, and what tests before have left
         spawned = asyncio.ensure_future(start(settings))
         if not killed:

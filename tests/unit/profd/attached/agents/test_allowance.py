@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from profd.attached.agents import registry as registry_module
 from profd.attached.agents.allowance import Allowance, Allowances
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.fairness.shares import Holder
 from profd.limits import AGENT_PACKET_UNIT_BYTES, AGENT_UNITS_BURST, RATES_USERS_MAX
 
+from tests.support.agent_server import ME, Served
 from tests.support.waiting import eventually
-from tests.unit.profd.attached.agents.test_registry import ME, Served
 
 BURST = 8
 
@@ -28,16 +25,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
-        found = Served(Path(name) / "agent.sock")
-        try:
-            yield found
-        finally:
-            found.server.close()
-
-
 async def test_links_of_a_user_who_says_too_much_wait_and_go_on_later(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,7 +33,7 @@ async def test_links_of_a_user_who_says_too_much_wait_and_go_on_later(
     monkeypatch.setattr(Allowances, "of", lambda self, holder: mine)
     fake, agent = await served.attached()  # HELLO is one packet
     for rank in range(3 * BURST):
-        fake.send(Kind.CHANGED, rank=rank)
+        fake.send(PacketKind.CHANGED, rank=rank)
     await eventually(lambda: mine.waiting == 1)
     assert agent.hello.rank == BURST - 2
     clock.now += BURST

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,15 +16,15 @@ from profd.answers.hangs.job import judged
 from profd.answers.hangs.look import State
 from profd.answers.hangs.recalled import JUDGE_HANG, Recalled
 from profd.attached import collectives
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.collectives import Collectives, JobVerdict
 from profd.errors import JobFailed
 from profd.limits import RECALL_NUMBERS_BYTES_MAX
 
+from tests.support.agent_server import ME, serving, tell
 from tests.support.cancelled import assert_writes_nowhere
 from tests.support.captures import process
 from tests.support.fake_agent import FakeAgent
-from tests.unit.profd.attached.agents.test_registry import ME, Served, tell
 
 NUMBERS = b'{"pg_status":{"0":{"last_enqueued_collective":"5","last_completed_collective":"4"}}}'
 RANK = process(ME.pid, id=ME, job="j", rank=0)
@@ -40,7 +39,7 @@ async def in_this_process(job: str, args: dict[str, Any], fds: Sequence[int]) ->
 
 async def answers(fake: FakeAgent, numbers: bytes, remembered: bytes) -> None:
     while True:
-        question = await fake.expect(Kind.RECALL)
+        question = await fake.expect(PacketKind.RECALL)
         tell(fake, question.epoch, remembered if question.fields["entries"] == "1" else numbers)
 
 
@@ -48,20 +47,16 @@ async def asked(
     numbers: bytes = NUMBERS, remembered: bytes = NUMBERS, run_job: Callable[..., Any] = in_this_process
 ) -> list[JobVerdict]:
     """What is said of a job of one process, whose agent answers so."""
-    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
-        served = Served(Path(name) / "agent.sock")
-        try:
-            fake, _ = await served.attached(framework="torch 2.13.0", can="recall", job="j", rank=0)
-            with contextlib.closing(fake):
-                answering = asyncio.create_task(answers(fake, numbers, remembered))
-                asker = Collectives(served.registry, run_job)
-                before = await asker.before(UID, [RANK])
-                said = [] if before is None else await asker.after(UID, before, [RANK], {})
-                answering.cancel()
-                await asyncio.wait([answering])
-                return said
-        finally:
-            served.server.close()
+    async with serving() as served:
+        fake, _ = await served.attached(framework="torch 2.13.0", can="recall", job="j", rank=0)
+        with contextlib.closing(fake):
+            answering = asyncio.create_task(answers(fake, numbers, remembered))
+            asker = Collectives(served.registry, run_job)
+            before = await asker.before(UID, [RANK])
+            said = [] if before is None else await asker.after(UID, before, [RANK], {})
+            answering.cancel()
+            await asyncio.wait([answering])
+            return said
 
 
 async def test_what_is_remembered_is_judged_by_the_job() -> None:

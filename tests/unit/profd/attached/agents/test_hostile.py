@@ -13,7 +13,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.agents.agent import Arm, Armed, ArmOrder, NotArmed
-from profd.attached.agents.protocol import Kind, encode
+from profd.attached.agents.protocol import PacketKind, encode
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.targets.process import ProcessId
@@ -51,7 +51,7 @@ packets = st.one_of(
         st.sampled_from([0, EPOCH, EPOCH + 1, 2**64 - 1]),
         bodies,
     ),
-    st.sampled_from(Kind).map(lambda kind: encode(kind, EPOCH, first=1, events=3, reason="stop")),
+    st.sampled_from(PacketKind).map(lambda kind: encode(kind, EPOCH, first=1, events=3, reason="stop")),
 )
 descriptors = st.sampled_from(["none", "none", "arena", "unsealed", "pipe", "two"])
 
@@ -101,7 +101,7 @@ async def _converse(greets: bool, said: list[tuple[bytes, str]]) -> None:
         fake.close()
         second = FakeAgent(path)
         second.hello(incarnation="bb")
-        assert (await second.receive()).kind in (Kind.WELCOME, Kind.REFUSED)
+        assert (await second.receive()).kind in (PacketKind.WELCOME, PacketKind.REFUSED)
         second.close()
         server.close()
         await eventually(lambda: not registry._identifying)  # connections close behind that
@@ -114,9 +114,9 @@ async def _converse(greets: bool, said: list[tuple[bytes, str]]) -> None:
 
 async def _greeted(fake: FakeAgent, registry: AgentRegistry) -> asyncio.Task[tuple[Armed, Arm]]:
     fake.hello()
-    await fake.expect(Kind.WELCOME)
+    await fake.expect(PacketKind.WELCOME)
     agent = registry.get(ME)
     assert agent is not None
     arming = asyncio.create_task(arm_agent(agent, ArmOrder(EPOCH, MiB, ("ranges",)), 60.0))
-    await fake.expect(Kind.ARM)
+    await fake.expect(PacketKind.ARM)
     return arming

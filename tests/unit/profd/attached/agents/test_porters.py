@@ -23,7 +23,7 @@ from profd.attached.agents import porters as porters_module
 from profd.attached.agents import server as server_module
 from profd.attached.agents.agent import ArmOrder
 from profd.attached.agents.porter import Relay
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
 from profd.kernel import nobody
@@ -59,7 +59,7 @@ class Served:
     async def attached(self, **changes: object) -> FakeAgent:
         fake = FakeAgent(self.path)
         fake.hello(**changes)
-        await fake.expect(Kind.WELCOME)
+        await fake.expect(PacketKind.WELCOME)
         return fake
 
     async def welcomed(self) -> FakeAgent:
@@ -71,7 +71,7 @@ class Served:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError, TimeoutError):
             fake.hello()
             async with asyncio.timeout(1.0):
-                if (await fake.receive()).kind == Kind.WELCOME:
+                if (await fake.receive()).kind == PacketKind.WELCOME:
                     return fake
         fake.close()
         return None
@@ -101,7 +101,7 @@ async def test_who_passes_a_socket_that_lingers_holds_up_nobody(served: Served) 
         fake = await served.attached()
         [porter] = served.porters
         os.kill(porter, signal.SIGSTOP)  # so that it has the last one, and not we
-        fake.send(Kind.CHANGED, 0, sock.fileno(), rank=1)
+        fake.send(PacketKind.CHANGED, 0, sock.fileno(), rank=1)
         sock.close()
         os.kill(porter, signal.SIGCONT)
         await eventually(lambda: served.registry.counts["hostile"] == 1)
@@ -167,12 +167,12 @@ if shutil.which("unshare") is None or subprocess.run([*IN_CONTAINER, "true"], ca
 GREETS = """
 import asyncio, sys
 from pathlib import Path
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from tests.support.fake_agent import FakeAgent
 async def main():
     fake = FakeAgent(Path(sys.argv[1]))
     fake.hello()
-    print(Kind((await fake.receive()).kind).name)
+    print(PacketKind((await fake.receive()).kind).name)
 asyncio.run(main())
 """
 
@@ -200,7 +200,7 @@ async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monke
                 (await served.welcomed()).close()  # by another one
         await eventually(lambda: len(served.registry.porters._dying) == 2)
         fake = FakeAgent(served.path)
-        assert "descriptors that your processes have passed" in (await fake.expect(Kind.REFUSED)).fields["why"]
+        assert "descriptors that your processes have passed" in (await fake.expect(PacketKind.REFUSED)).fields["why"]
         fake.close()
         if IN_CONTAINER:  # one that shares the uid has a porter of its own
             assert await asyncio.to_thread(greeting_in_container, served.path) == "WELCOME"
@@ -228,13 +228,13 @@ async def test_one_that_records_goes_on_with_another_porter(served: Served) -> N
     agent = served.registry.get(ME)
     assert agent is not None
     arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
-    await fake.expect(Kind.ARM)
+    await fake.expect(PacketKind.ARM)
     fd = memfd()
-    fake.send(Kind.ARMED, ORDER.epoch, fd, first=1)
+    fake.send(PacketKind.ARMED, ORDER.epoch, fd, first=1)
     armed, arm = await arming
     os.close(armed.fd)
     agent.limit("stacks")
-    await fake.expect(Kind.LIMIT)
+    await fake.expect(PacketKind.LIMIT)
     os.kill(served.porters[0], signal.SIGKILL)
     assert await fake.cut_off()
     fake.close()
@@ -243,15 +243,15 @@ async def test_one_that_records_goes_on_with_another_porter(served: Served) -> N
     again = FakeAgent(served.path)
     again.hello(fd, armed=f"{ORDER.epoch:x}")
     os.close(fd)
-    for kind in (Kind.WELCOME, Kind.LIMIT, Kind.STOP):
+    for kind in (PacketKind.WELCOME, PacketKind.LIMIT, PacketKind.STOP):
         await again.expect(kind)
     assert served.registry.get(ME) is agent
     assert served.registry._share._reserve.total() == 1  # root, or who runs the daemon
-    again.send(Kind.STOPPED, ORDER.epoch, reason="stop", last=5, events=6)
+    again.send(PacketKind.STOPPED, ORDER.epoch, reason="stop", last=5, events=6)
     await eventually(lambda: arm.stopped is not None)
     assert arm.gone is None
     agent.release()
-    await again.expect(Kind.RELEASE)
+    await again.expect(PacketKind.RELEASE)
     again.close()
     await eventually(lambda: served.registry.get(ME) is None)
 
@@ -262,9 +262,9 @@ async def test_one_that_records_and_stays_away(served: Served, monkeypatch: pyte
     agent = served.registry.get(ME)
     assert agent is not None
     arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
-    await fake.expect(Kind.ARM)
+    await fake.expect(PacketKind.ARM)
     fd = memfd()
-    fake.send(Kind.ARMED, ORDER.epoch, fd, first=1)
+    fake.send(PacketKind.ARMED, ORDER.epoch, fd, first=1)
     os.close(fd)
     armed, arm = await arming
     os.close(armed.fd)
@@ -279,7 +279,7 @@ LAST_WORDS = """
 import os, sys
 sys.path.insert(0, os.getcwd())
 from pathlib import Path
-from tests.support.fake_agent import FakeAgent, Kind
+from tests.support.fake_agent import FakeAgent, PacketKind
 fake = FakeAgent(Path(sys.argv[1]))
 fake.hello()
 fake.socket.setblocking(True)
@@ -288,7 +288,7 @@ if os.fork() == 0:
     sys.stdin.read()
     os._exit(0)
 for rank in range(40):
-    fake.send(Kind.CHANGED, rank=rank)
+    fake.send(PacketKind.CHANGED, rank=rank)
 os._exit(0)
 """
 

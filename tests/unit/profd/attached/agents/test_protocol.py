@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.agents.protocol import (
     Hostile,
-    Kind,
     Left,
     Packet,
+    PacketKind,
     changed_from_untrusted,
     encode,
     hello_from_untrusted,
@@ -32,11 +32,11 @@ HEADER = struct.pack("<IHHQ", 0x31474150, 1, 0, 0)
 
 
 def hello(**changes: str) -> Packet:
-    return Packet(Kind.HELLO, 0, {"versions": "1-1", "incarnation": "a1", **changes})
+    return Packet(PacketKind.HELLO, 0, {"versions": "1-1", "incarnation": "a1", **changes})
 
 
 @given(
-    st.sampled_from(Kind),
+    st.sampled_from(PacketKind),
     st.integers(0, 2**64 - 1),
     st.dictionaries(
         st.text("abcdefgh._", min_size=1, max_size=8),
@@ -44,7 +44,7 @@ def hello(**changes: str) -> Packet:
         max_size=20,
     ),
 )
-def test_what_is_encoded_is_parsed(kind: Kind, epoch: int, fields: dict[str, str]) -> None:
+def test_what_is_encoded_is_parsed(kind: PacketKind, epoch: int, fields: dict[str, str]) -> None:
     packet = parse_untrusted_packet(encode(kind, epoch, **fields))
     assert packet == Packet(kind, epoch, fields)
 
@@ -96,7 +96,7 @@ def test_values_are_cut_and_cannot_play_with_a_terminal() -> None:
 
 def test_a_packet_of_ours_is_never_too_long() -> None:
     with pytest.raises(ValueError, match="longer"):
-        encode(Kind.REFUSED, why="x" * AGENT_PACKET_BYTES_MAX)
+        encode(PacketKind.REFUSED, why="x" * AGENT_PACKET_BYTES_MAX)
 
 
 def test_hello_with_everything() -> None:
@@ -116,7 +116,7 @@ def test_a_rank_that_none_can_have_is_left_out(rank: int) -> None:
     """Lists of processes, captures and traces have 32 bits for it: one process would break those of everybody."""
     assert hello_from_untrusted(hello(rank=str(RANK_MAX))).rank == RANK_MAX
     assert hello_from_untrusted(hello(rank=str(rank))).rank is None
-    changed = changed_from_untrusted(hello_from_untrusted(hello()), Packet(Kind.CHANGED, 0, {"rank": str(rank)}))
+    changed = changed_from_untrusted(hello_from_untrusted(hello()), Packet(PacketKind.CHANGED, 0, {"rank": str(rank)}))
     assert changed.rank is None
 
 
@@ -159,7 +159,7 @@ def test_hello_that_lies_about_numbers_is_hostile(changes: dict[str, str]) -> No
 def test_changed_keeps_what_it_does_not_name_and_who_it_is() -> None:
     before = hello_from_untrusted(hello(can="ranges", rank="2", job="j", agent="0.1.0"))
     after = changed_from_untrusted(
-        before, Packet(Kind.CHANGED, 0, {"framework": "torch 2.13.0", "can": "ranges,torch", "incarnation": "bb"})
+        before, Packet(PacketKind.CHANGED, 0, {"framework": "torch 2.13.0", "can": "ranges,torch", "incarnation": "bb"})
     )
     assert (after.framework, after.can) == ("torch 2.13.0", {"ranges", "torch"})
     assert (after.incarnation, after.rank, after.job, after.agent) == (0xA1, 2, "j", "0.1.0")
@@ -168,7 +168,7 @@ def test_changed_keeps_what_it_does_not_name_and_who_it_is() -> None:
 def test_status_counts_by_source() -> None:
     status = status_from_untrusted(
         Packet(
-            Kind.STATUS,
+            PacketKind.STATUS,
             1,
             {
                 "events": "10",
@@ -188,24 +188,24 @@ def test_status_counts_by_source() -> None:
 @pytest.mark.parametrize("fields", [{"events": "1e3"}, {"seconds": "inf"}, {"seconds.ops": "-1"}, {"steps": "0x1"}])
 def test_status_that_is_no_number_is_hostile(fields: dict[str, str]) -> None:
     with pytest.raises(Hostile):
-        status_from_untrusted(Packet(Kind.STATUS, 1, fields))
+        status_from_untrusted(Packet(PacketKind.STATUS, 1, fields))
 
 
 @pytest.mark.parametrize("name", ["iterations", "duration", "begin_step", "local", "hosts", "incarnation"])
 @pytest.mark.parametrize("text", ["-1", "1.5", "\u0661", "9223372036854775808" * 2, "x", " 1", "0x1"], ids=ascii)
 def test_a_request_with_a_number_that_is_none_is_hostile(name: str, text: str) -> None:
     with pytest.raises(Hostile, match=name):
-        wish_from_untrusted(Packet(Kind.REQUEST, 1, {name: text}))
+        wish_from_untrusted(Packet(PacketKind.REQUEST, 1, {name: text}))
 
 
 def test_a_request_that_says_nothing_asks_for_nothing() -> None:
-    wish = wish_from_untrusted(Packet(Kind.REQUEST, 7, {}))
+    wish = wish_from_untrusted(Packet(PacketKind.REQUEST, 7, {}))
     assert (wish.number, wish.iterations, wish.duration_ns, wish.begin_step) == (7, 0, 0, None)
     assert (wish.key, wish.local, wish.hosts) == ("", 0, 1)
 
 
 def test_texts_of_a_request_are_cut_and_printable() -> None:
-    raw = encode(Kind.REQUEST, 1, reason="\u202e" + "r" * 4000, key="\u2028" + "k" * 4000)
+    raw = encode(PacketKind.REQUEST, 1, reason="\u202e" + "r" * 4000, key="\u2028" + "k" * 4000)
     wish = wish_from_untrusted(parse_untrusted_packet(raw))
     assert (len(wish.reason), len(wish.key)) == (AGENT_LABEL_CHARACTERS_MAX, AGENT_LABEL_CHARACTERS_MAX)
     assert (wish.reason + wish.key).isprintable()

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.sdk.arena_size import ArenaSizes, Size
 from profd.limits import MiB
 from profd.model.capture import Options, Reason, State
-from profd.targets.memory import Bound, Memory, Room
+from profd.targets.memory import Bound, MemoryLimits, Room
 
 from tests.support.sdk_rig import Rig
 
 
-class FixedMemory(Memory):
+class FixedMemory(MemoryLimits):
     """Rooms a test names."""
 
     def __init__(self, *rooms: Room) -> None:
@@ -112,10 +112,10 @@ async def test_the_source_asks_for_as_much_as_the_process_can_bear(rig: Rig) -> 
     fake = await rig.attach()
     assert rig.source.plan(rig.process, Options()).memory_bytes == 3 * MiB
     running = rig.record()
-    asked = await fake.expect(Kind.ARM)
+    asked = await fake.expect(PacketKind.ARM)
     assert (int(asked.fields["arena"]), int(asked.fields["strings"])) == (3 * MiB, MiB)
     assert rig.source.plan(rig.process, Options()).memory_bytes == 2 * MiB  # the first has its share
-    fake.send(Kind.FAILED, asked.epoch, why="no")
+    fake.send(PacketKind.FAILED, asked.epoch, why="no")
     await running
     assert rig.source.plan(rig.process, Options()).memory_bytes == 3 * MiB
     fake.close()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.sdk import orphans, planning
 from profd.errors import Exhausted
 from profd.gpu.holders import Holder, HolderKind
@@ -24,8 +24,8 @@ from tests.support.waiting import PATIENCE_SECONDS, Standstill, eventually
 async def test_an_agent_that_cannot_arm_is_a_refusal(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()
-    epoch = (await fake.expect(Kind.ARM)).epoch
-    fake.send(Kind.FAILED, epoch, why="no memory for the arena")
+    epoch = (await fake.expect(PacketKind.ARM)).epoch
+    fake.send(PacketKind.FAILED, epoch, why="no memory for the arena")
     done = await recording
     assert done.state is State.REFUSED
     assert "no memory for the arena" in done.message
@@ -37,7 +37,7 @@ async def test_an_agent_that_cannot_arm_is_a_refusal(rig: Rig) -> None:
 async def test_a_process_that_ends_while_it_is_armed(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()
-    await fake.expect(Kind.ARM)
+    await fake.expect(PacketKind.ARM)
     fake.close()
     done = await recording
     assert (done.state, done.reason) == (State.FAILED, Reason.TARGET_ENDED)
@@ -46,9 +46,9 @@ async def test_a_process_that_ends_while_it_is_armed(rig: Rig) -> None:
 async def test_an_arena_that_is_refused_is_told_as_what_it_is(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()
-    epoch = (await fake.expect(Kind.ARM)).epoch
+    epoch = (await fake.expect(PacketKind.ARM)).epoch
     fd = memfd(MiB, seals=0)
-    fake.send(Kind.ARMED, epoch, fd, first=1)
+    fake.send(PacketKind.ARMED, epoch, fd, first=1)
     os.close(fd)
     done = await recording
     assert (done.state, done.reason) == (State.REFUSED, Reason.SOURCE_FAILED)
@@ -71,8 +71,8 @@ async def test_a_full_disk_leaves_an_idle_agent(rig: Rig) -> None:
     done = await rig.record()
     assert (done.state, done.reason) == (State.FAILED, Reason.DISK_FULL)
     epoch = await rig.armed(fake)  # it was told before the disk was asked, and may answer late
-    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
-    fake.send(Kind.CHANGED, job="j")
+    assert [(await fake.expect(kind)).epoch for kind in (PacketKind.STOP, PacketKind.RELEASE)] == [epoch, epoch]
+    fake.send(PacketKind.CHANGED, job="j")
     await eventually(lambda: rig.registry.all() and next(iter(rig.registry.all())).hello.job == "j")
     fake.close()
 
@@ -89,7 +89,7 @@ async def test_the_loop_is_free_while_many_are_looked_at(rig: Rig, monkeypatch: 
     look.go_on()
     epoch = await rig.armed(fake)
     await eventually(lambda: bool(rig.drains))
-    fake.send(Kind.STOPPED, epoch, reason="window")
+    fake.send(PacketKind.STOPPED, epoch, reason="window")
     assert (await recording).state is State.DRAINING
     fake.close()
 
@@ -118,7 +118,7 @@ async def test_it_is_armed_before_its_directory_is_made(rig: Rig) -> None:
     assert not rig.intakes
     made.set_result(None)
     await eventually(lambda: bool(rig.drains))
-    fake.send(Kind.STOPPED, epoch, reason="window")
+    fake.send(PacketKind.STOPPED, epoch, reason="window")
     assert (await recording).state is State.DRAINING
     fake.close()
 
@@ -130,7 +130,7 @@ async def test_no_directory_ends_what_was_armed(rig: Rig) -> None:
     epoch = await rig.armed(fake)
     made.set_exception(Exhausted("no space"))
     assert (await recording).reason is Reason.DISK_FULL
-    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
+    assert [(await fake.expect(kind)).epoch for kind in (PacketKind.STOP, PacketKind.RELEASE)] == [epoch, epoch]
     assert not rig.intakes
     fake.close()
 
@@ -153,7 +153,7 @@ async def test_a_slow_disk_holds_neither_the_loop_nor_a_process_that_is_let_go(
     await eventually(asked.is_set)
     # WHEN the recording is given up while the disk has it
     recording.cancel()
-    assert [(await fake.expect(kind)).epoch for kind in (Kind.STOP, Kind.RELEASE)] == [epoch, epoch]
+    assert [(await fake.expect(kind)).epoch for kind in (PacketKind.STOP, PacketKind.RELEASE)] == [epoch, epoch]
     assert not recording.done()
     answers.set()
     # THEN nothing of it is left
@@ -173,14 +173,14 @@ async def test_the_lease_of_a_cuda_process_is_free_when_it_says_that_it_is_disar
     assert (lease.epoch, str(lease.holder)) == (epoch, "capture c1")
     await eventually(lambda: bool(rig.drains))
     rig.stop.set()
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop")
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop")
     assert (await recording).state is State.DRAINING
     offer = rig.source.offer(replace(rig.process, cuda=True))
     assert offer.busy
     assert offer.reason.startswith(f"CUPTI in pid {ME.pid} is held by capture c1, which is over")
     assert rig.source.offer(rig.process).can  # without CUDA there is nothing to hold
-    fake.send(Kind.DISARMED, epoch)
+    fake.send(PacketKind.DISARMED, epoch)
     await eventually(lambda: rig.leases.of(ME) is None)
     assert rig.source.offer(replace(rig.process, cuda=True)).can
     fake.close()
@@ -189,8 +189,8 @@ async def test_the_lease_of_a_cuda_process_is_free_when_it_says_that_it_is_disar
 async def test_the_lease_of_a_process_that_cannot_arm_is_free(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(cuda=True)
-    epoch = (await fake.expect(Kind.ARM)).epoch
-    fake.send(Kind.FAILED, epoch, why="no memory")
+    epoch = (await fake.expect(PacketKind.ARM)).epoch
+    fake.send(PacketKind.FAILED, epoch, why="no memory")
     assert (await recording).state is State.REFUSED
     assert rig.leases.of(ME) is None
     fake.close()

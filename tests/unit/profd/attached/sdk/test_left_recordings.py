@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.sdk import orphans
 from profd.errors import Exhausted
 from profd.journal.journal import NOTE
@@ -26,12 +26,12 @@ async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> No
     fd = memfd()
     fake.hello(fd, armed="2a")
     os.close(fd)
-    await fake.expect(Kind.WELCOME)
-    assert (await fake.expect(Kind.STOP)).epoch == 0x2A
+    await fake.expect(PacketKind.WELCOME)
+    assert (await fake.expect(PacketKind.STOP)).epoch == 0x2A
     assert rig.source.offer(rig.process).busy
     assert (rig.returned, rig.recovered) == ([("c1", ME)], [])
-    fake.send(Kind.STOPPED, 0x2A, reason="stop", events=3)
-    await fake.expect(Kind.RELEASE)
+    fake.send(PacketKind.STOPPED, 0x2A, reason="stop", events=3)
+    await fake.expect(PacketKind.RELEASE)
     await eventually(lambda: bool(rig.recovered))
     assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
     assert not orphans.find(rig.folder.parent.parent)
@@ -81,7 +81,7 @@ async def test_a_recording_that_nobody_knows_is_ended(rig: Rig) -> None:
     fd = memfd()
     fake.hello(fd, armed="2b")
     os.close(fd)
-    for kind in (Kind.WELCOME, Kind.STOP, Kind.RELEASE):
+    for kind in (PacketKind.WELCOME, PacketKind.STOP, PacketKind.RELEASE):
         await fake.expect(kind)
     assert not rig.recovered
     fake.close()
@@ -96,7 +96,7 @@ async def test_a_recording_of_another_process_is_not_its_to_complete(rig: Rig) -
     fd = memfd()
     fake.hello(fd, armed="2a")
     os.close(fd)
-    for kind in (Kind.WELCOME, Kind.STOP, Kind.RELEASE):
+    for kind in (PacketKind.WELCOME, PacketKind.STOP, PacketKind.RELEASE):
         await fake.expect(kind)
     assert not rig.returned
     assert [process for _, process in rig.source.orphaned()] == [ProcessId(10, 20)]

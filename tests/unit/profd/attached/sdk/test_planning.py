@@ -18,7 +18,7 @@ def hello(*can: str, framework: str = "") -> Hello:
     return Hello((1, 1), 1, framework=framework, can=frozenset(("ranges", *can)))
 
 
-def plan(options: Options, said: Hello, rate: planning.Rate | None = None) -> Plan:
+def plan(options: Options, said: Hello, rate: planning.EarlierTrace | None = None) -> Plan:
     return planning.plan(options, said, 1 << 26, rate)
 
 
@@ -48,7 +48,7 @@ def test_ranges_of_a_plain_process_are_whole() -> None:
     assert found.deadline_ns > 2 * SECOND
 
 
-RATE = planning.Rate(events=1e-3, seconds=1e-10)  # a tenth of one thread's time
+RATE = planning.EarlierTrace(events=1e-3, seconds=1e-10)  # a tenth of one thread's time
 
 
 def test_the_last_trace_tells_how_many_events_there_will_be_and_what_they_cost() -> None:
@@ -60,7 +60,7 @@ def test_the_last_trace_tells_how_many_events_there_will_be_and_what_they_cost()
 
 def test_an_estimate_has_64_bits_whatever_a_process_says_of_its_window() -> None:
     """It has a place in an answer about many processes, which would fail."""
-    found = plan(Options(duration_ns=600 * SECOND), hello(), planning.Rate(events=1e9, seconds=1e12))
+    found = plan(Options(duration_ns=600 * SECOND), hello(), planning.EarlierTrace(events=1e9, seconds=1e12))
     told = found.events, found.trace_bytes, found.cost_ns
     assert all(number is not None and 0 < number < 1 << 63 for number in told), told
 

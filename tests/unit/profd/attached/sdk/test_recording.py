@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd.attached.agents.protocol import Kind
+from profd.attached.agents.protocol import PacketKind
 from profd.attached.sdk import handover, orphans, planning
 from profd.attached.sdk.recording import SdkRecorder
 from profd.limits import MiB
@@ -40,13 +40,13 @@ async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     rig.intakes[0].losses = [Loss("target", "arena_full", 3)]
 
     rig.stop.set()
-    assert (await fake.expect(Kind.STOP)).epoch == epoch
+    assert (await fake.expect(PacketKind.STOP)).epoch == epoch
     fake.send(
-        Kind.STOPPED, epoch, reason="stop", last=2_000, events=53, seconds="0.25", steps=3, step_ns=110,
+        PacketKind.STOPPED, epoch, reason="stop", last=2_000, events=53, seconds="0.25", steps=3, step_ns=110,
         step_ns_before=100, **{"seconds.ranges": "0.25", "not_honoured": "iterations: no steps"},
     )  # fmt: skip
     done = await recording
-    assert (await fake.expect(Kind.RELEASE)).epoch == epoch
+    assert (await fake.expect(PacketKind.RELEASE)).epoch == epoch
     assert (done.state, done.reason) == (State.DRAINING, Reason.NONE)
     assert done.files == rig.kept
     assert (done.start_ns, done.end_ns) == (1_000, 2_000)
@@ -76,12 +76,12 @@ async def test_steps_after_it_are_its_measure_where_nobody_counted_before(rig: R
     epoch = await rig.armed(fake)
     rig.intakes[0].events = 1
     rig.stop.set()
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop", last=2_000, events=1, steps=3, step_ns=SECOND)
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop", last=2_000, events=1, steps=3, step_ns=SECOND)
     done = await recording
     assert done.cost.step_ratio is None  # steps so long are not waited for
     assert rig.source.statistics().steps == {}
-    fake.send(Kind.STATUS, epoch, step_ns_after=SECOND * 4 // 5, after="over")
+    fake.send(PacketKind.STATUS, epoch, step_ns_after=SECOND * 4 // 5, after="over")
     await eventually(lambda: bool(heard))
     [(_, cost)] = heard
     assert (cost.how, cost.step_ratio) == ("measured", 1.25)
@@ -97,12 +97,12 @@ async def test_the_window_opens_with_the_answer_though_the_files_are_not_ready(r
     epoch = await rig.armed(fake)
 
     async def all_is_heard(job: str) -> int:
-        fake.send(Kind.CHANGED, job=job)
+        fake.send(PacketKind.CHANGED, job=job)
         await eventually(lambda: next(iter(rig.registry.all())).hello.job == job)
         return time.monotonic_ns()
 
     answered_ns = await all_is_heard("answered")
-    fake.send(Kind.STOPPED, epoch, reason="iterations", steps=1)
+    fake.send(PacketKind.STOPPED, epoch, reason="iterations", steps=1)
     stopped_ns = await all_is_heard("stopped")
     files.set_result(None)
     done = await recording
@@ -117,8 +117,8 @@ async def test_a_window_ends_by_itself(rig: Rig) -> None:
     epoch = await rig.armed(fake)
     await eventually(lambda: bool(rig.intakes))
     rig.intakes[0].events = 0
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop")
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop")
     done = await recording
     assert done.reason is Reason.NO_FILE
     assert done.message.startswith("nothing was recorded: no range or operator")
@@ -130,11 +130,11 @@ async def test_the_agent_counts_iterations(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(duration_ns=0, iterations=3)
     epoch = await rig.armed(fake)
-    fake.send(Kind.STATUS, epoch, steps=2)
+    fake.send(PacketKind.STATUS, epoch, steps=2)
     await eventually(lambda: (State.RECORDING, "step 2 of 3") in rig.said)
-    fake.send(Kind.STATUS, epoch, steps=4)  # one ended while it was told to stop
-    fake.send(Kind.STOPPED, epoch, reason="iterations", steps=4)
-    await fake.expect(Kind.RELEASE)
+    fake.send(PacketKind.STATUS, epoch, steps=4)  # one ended while it was told to stop
+    fake.send(PacketKind.STOPPED, epoch, reason="iterations", steps=4)
+    await fake.expect(PacketKind.RELEASE)
     assert (await recording).reason is Reason.NONE
     fake.close()
 
@@ -153,8 +153,8 @@ async def test_the_agent_stops_by_itself(rig: Rig, reason: str, expected: Reason
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
-    fake.send(Kind.STOPPED, epoch, reason=reason, events=1)
-    await fake.expect(Kind.RELEASE)
+    fake.send(PacketKind.STOPPED, epoch, reason=reason, events=1)
+    await fake.expect(PacketKind.RELEASE)
     done = await recording
     assert done.reason is expected
     assert done.files
@@ -166,7 +166,7 @@ async def test_a_process_that_dies_leaves_what_it_had_recorded(rig: Rig) -> None
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
-    fake.send(Kind.STATUS, epoch, events=7, seconds="0.5")
+    fake.send(PacketKind.STATUS, epoch, events=7, seconds="0.5")
     await eventually(lambda: bool(rig.drains))
     rig.intakes[0].events = 7
     fake.close()
@@ -215,8 +215,8 @@ async def test_a_process_that_does_not_answer_is_drained_anyway(rig: Rig, monkey
     assert any("did not answer" in warning for warning in done.warnings)
     assert rig.drains[0].target_died is True
     # Whenever it runs again, it finds these.
-    assert (await fake.expect(Kind.STOP)).epoch == epoch
-    assert (await fake.expect(Kind.RELEASE)).epoch == epoch
+    assert (await fake.expect(PacketKind.STOP)).epoch == epoch
+    assert (await fake.expect(PacketKind.RELEASE)).epoch == epoch
     fake.close()
 
 
@@ -226,9 +226,9 @@ async def test_a_full_disk_ends_it_and_keeps_what_there_is(rig: Rig) -> None:
     epoch = await rig.armed(fake)
     await eventually(lambda: bool(rig.drains))
     rig.intakes[0].failure = "the disk is full"
-    fake.send(Kind.STATUS, epoch, events=1)
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop")
+    fake.send(PacketKind.STATUS, epoch, events=1)
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop")
     done = await recording
     assert (done.state, done.reason, done.message) == (State.DRAINING, Reason.DISK_FULL, "the disk is full")
     fake.close()
@@ -243,8 +243,8 @@ async def test_a_streamer_that_cannot_be_kept_running_ends_it(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop")
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop")
     done = await recording
     assert done.reason is Reason.SOURCE_FAILED
     assert "died 5 times" in done.message
@@ -258,7 +258,7 @@ async def test_what_does_not_arrive_in_time_is_said_to_be_missing(rig: Rig, monk
     fake = await rig.attach()
     recording = rig.record()
     epoch = await rig.armed(fake)
-    fake.send(Kind.STOPPED, epoch, reason="window")
+    fake.send(PacketKind.STOPPED, epoch, reason="window")
     done = await recording
     assert (done.state, done.reason) == (State.DRAINING, Reason.TIMEOUT)
     assert "not known" in done.message
@@ -292,19 +292,19 @@ async def test_what_still_arrives_is_waited_for_but_not_for_ever(
 async def test_what_it_costs_is_bounded_and_said(rig: Rig) -> None:
     fake = await rig.attach()
     recording = rig.record(max_overhead=0.02, stacks=True)
-    packet = await fake.expect(Kind.ARM)
+    packet = await fake.expect(PacketKind.ARM)
     assert packet.fields["max_overhead"] == "0.020000"
     fd = memfd()
-    fake.send(Kind.ARMED, packet.epoch, fd, first=1)
+    fake.send(PacketKind.ARMED, packet.epoch, fd, first=1)
     os.close(fd)
-    fake.send(Kind.STATUS, packet.epoch, seconds="100000")
-    assert (await fake.expect(Kind.LIMIT)).fields == {"drop": "stacks"}
+    fake.send(PacketKind.STATUS, packet.epoch, seconds="100000")
+    assert (await fake.expect(PacketKind.LIMIT)).fields == {"drop": "stacks"}
     said = len(rig.said)
-    fake.send(Kind.STATUS, packet.epoch, seconds="200000")
+    fake.send(PacketKind.STATUS, packet.epoch, seconds="200000")
     await eventually(lambda: len(rig.said) > said)
-    fake.send(Kind.STATUS, packet.epoch, seconds="300000")
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, packet.epoch, reason="stop")
+    fake.send(PacketKind.STATUS, packet.epoch, seconds="300000")
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, packet.epoch, reason="stop")
     done = await recording
     assert done.reason is Reason.OVER_LIMIT
     assert "stacks: left out" in " ".join(done.not_honoured)
@@ -318,8 +318,8 @@ async def test_a_capture_that_is_aborted_leaves_an_idle_agent(rig: Rig) -> None:
     await eventually(lambda: bool(rig.drains))
     recording.cancel()
     await asyncio.wait([recording])
-    await fake.expect(Kind.STOP)
-    await fake.expect(Kind.RELEASE)
+    await fake.expect(PacketKind.STOP)
+    await fake.expect(PacketKind.RELEASE)
     assert rig.drains[0].closed
     assert rig.intakes[0].closed
     fake.close()
@@ -365,8 +365,8 @@ async def test_what_torchs_own_profiler_wrote_is_taken(rig: Rig, tmp_path: Path)
     fake = await rig.attach()
     recording = rig.record(duration_ns=SECOND // 50)
     epoch = await rig.armed(fake)
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop", file=str(written))
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop", file=str(written))
     done = await recording
     # THEN it is in the journal, and no longer where it was
     assert done.reason is Reason.NONE, done.message
@@ -393,7 +393,7 @@ async def test_what_was_not_accepted_is_not_armed(rig: Rig, monkeypatch: pytest.
         fake.socket = target.connect(rig.path)
         fake.socket.setblocking(False)
         fake.hello()
-        await fake.expect(Kind.WELCOME)
+        await fake.expect(PacketKind.WELCOME)
         session = Session("c1", rig.folder, rig.stop, lambda state, doing: None)
         recording = asyncio.create_task(rig.source.record(target.process(), Options(duration_ns=SECOND), session))
         await waiting.wait()
@@ -416,8 +416,8 @@ async def test_a_link_instead_of_a_file_is_refused(rig: Rig, tmp_path: Path) -> 
     fake = await rig.attach()
     recording = rig.record(duration_ns=SECOND // 50)
     epoch = await rig.armed(fake)
-    await fake.expect(Kind.STOP)
-    fake.send(Kind.STOPPED, epoch, reason="stop", file=str(tmp_path / "torch.json"))
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop", file=str(tmp_path / "torch.json"))
     done = await recording
     assert any("symbolic link" in warning for warning in done.warnings)
     assert not any(file.format == "chrome" for file in done.files)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from profd.limits import JAX_PORTS_MAX, JAX_PROBES_AT_ONCE_PER_UID
 from profd.sources.jax import finder as finder_module
-from profd.sources.jax.finder import ASK_AGAIN_SECONDS, Answer, Finder
+from profd.sources.jax.finder import ASK_AGAIN_SECONDS, Finder, SocketAnswer
 from profd.sources.jax.listeners import Listener, Listening
 
 from tests.support.captures import LONG, process
@@ -29,7 +29,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """Where the process listens and what lives there."""
 
-    def __init__(self, **answers: Answer) -> None:
+    def __init__(self, **answers: SocketAnswer) -> None:
         self.listening = Listening()
         self.answers = answers
         self.asked: list[str] = []
@@ -38,7 +38,7 @@ class World:
         self.gate.set()
         self.finder = Finder(self.probe, lambda _: self.listening, lambda: self.now)
 
-    async def probe(self, address: str) -> Answer:
+    async def probe(self, address: str) -> SocketAnswer:
         port = address.rpartition(":")[2]
         self.asked.append(port)
         await self.gate.wait()
@@ -46,7 +46,7 @@ class World:
 
 
 async def test_sockets_are_asked_once_and_new_ones_too() -> None:
-    world = World(p1=Answer.OTHER, p2=Answer.PROFILER)
+    world = World(p1=SocketAnswer.OTHER, p2=SocketAnswer.PROFILER)
     assert world.finder.known(JOB.id) is None
     world.listening = Listening((at(1),))
     assert (await world.finder.find(JOB)).server is None
@@ -64,7 +64,7 @@ async def test_sockets_are_asked_once_and_new_ones_too() -> None:
 
 
 async def test_a_server_that_has_stopped_is_forgotten() -> None:
-    world = World(p2=Answer.PROFILER)
+    world = World(p2=SocketAnswer.PROFILER)
     world.listening = Listening((at(2),))
     assert (await world.finder.find(JOB)).server
     world.listening = Listening()
@@ -72,18 +72,18 @@ async def test_a_server_that_has_stopped_is_forgotten() -> None:
 
 
 async def test_silence_is_told_and_asked_again_later() -> None:
-    world = World(p1=Answer.SILENT)
+    world = World(p1=SocketAnswer.SILENT)
     world.listening = Listening((at(1),))
     assert (await world.finder.find(JOB)).silent == (1,)
     await world.finder.find(JOB)
     assert world.asked == ["1"]
     world.now += ASK_AGAIN_SECONDS + 1
-    world.answers["p1"] = Answer.PROFILER
+    world.answers["p1"] = SocketAnswer.PROFILER
     assert (await world.finder.find(JOB)).server == at(1)
 
 
 async def test_two_that_ask_at_once_get_one_answer() -> None:
-    world = World(p1=Answer.PROFILER)
+    world = World(p1=SocketAnswer.PROFILER)
     world.listening = Listening((at(1),))
     world.gate.clear()
     listing = asyncio.create_task(world.finder.find(JOB))
@@ -106,7 +106,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert [world.finder.known(process(pid).id) is None for pid in (1, 2, 3)] == [True, False, False]
 
 
-async def real(port: int) -> Answer:
+async def real(port: int) -> SocketAnswer:
     return await finder_module._probe(f"ipv4:127.0.0.1:{port}")
 
 
@@ -114,46 +114,46 @@ async def test_a_profiler_server_on_cpu_or_gpu_and_on_tpu() -> None:
     for tpu in (False, True):
         fake = FakeProfiler(whole, tpu=tpu)
         with serving(fake) as port:
-            assert await real(port) is Answer.PROFILER
+            assert await real(port) is SocketAnswer.PROFILER
         assert (fake.asked, fake.requests) == (1, [])
 
 
 async def test_another_grpc_server() -> None:
     with serving(None) as port:
-        assert await real(port) is Answer.OTHER
+        assert await real(port) is SocketAnswer.OTHER
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 4096, b""])
 async def test_a_port_that_speaks_something_else(answer: bytes) -> None:
     with answering(answer) as port:
-        assert await real(port) is Answer.OTHER
+        assert await real(port) is SocketAnswer.OTHER
 
 
 async def test_a_port_that_nobody_holds_any_more() -> None:
     with answering(b"") as port:
         pass
-    assert await real(port) is Answer.OTHER
+    assert await real(port) is SocketAnswer.OTHER
 
 
 async def test_a_server_that_accepts_and_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder_module, "PROBE_SECONDS", 0.2)
     with answering(None) as port:
-        assert await real(port) is Answer.SILENT
+        assert await real(port) is SocketAnswer.SILENT
 
 
 async def test_silent_ports_of_one_user_keep_no_other_waiting() -> None:
     """GIVEN a user's processes with ports that never answer WHEN another's is looked at THEN its is asked."""
-    world = World(p1=Answer.PROFILER)
+    world = World(p1=SocketAnswer.PROFILER)
     silent = Listening(tuple(at(port) for port in range(1000, 1000 + JAX_PORTS_MAX)))
     theirs = [process(pid, uid=1001, xla=True) for pid in range(200, 220)]
     asked: list[str] = []
 
-    async def probe(address: str) -> Answer:
+    async def probe(address: str) -> SocketAnswer:
         if address.endswith(":1"):
             return await world.probe(address)
         asked.append(address)
         await asyncio.Event().wait()
-        return Answer.SILENT
+        return SocketAnswer.SILENT
 
     finder = Finder(probe, lambda of: Listening((at(1),)) if of is JOB else silent)
     looks = [asyncio.create_task(finder.find(one)) for one in theirs]

@@ -11,7 +11,7 @@ from profd.capture.choice import in_order
 from profd.capture.planner import Request
 from profd.model.capture import Options, Reason, State
 from profd.sources.base import Session
-from profd.sources.jax.finder import Answer, Finder
+from profd.sources.jax.finder import Finder, SocketAnswer
 from profd.sources.jax.listeners import Listener, Listening
 from profd.sources.jax.source import JaxSource
 from profd.targets.process import Process
@@ -28,7 +28,7 @@ class World:
 
     def __init__(self) -> None:
         self.where = Listening((Listener(9, "ipv4:127.0.0.1:9", frozenset((1,))),))
-        self.answer = Answer.PROFILER
+        self.answer = SocketAnswer.PROFILER
         self.asked = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -39,7 +39,7 @@ class World:
         self.looked.append(process.id.pid)
         return self.where
 
-    async def probe(self, address: str) -> Answer:
+    async def probe(self, address: str) -> SocketAnswer:
         self.asked.set()
         await self.gate.wait()
         return self.answer
@@ -101,10 +101,10 @@ async def test_a_daemon_without_the_right_does_not_look(world: World, monkeypatc
 async def test_why_there_is_no_server(world: World) -> None:
     said = []
     for where, answer in (
-        (Listening(), Answer.OTHER),
-        (world.where, Answer.SILENT),
-        (Listening(shared=(9,)), Answer.OTHER),
-        (Listening(other_network=True), Answer.OTHER),
+        (Listening(), SocketAnswer.OTHER),
+        (world.where, SocketAnswer.SILENT),
+        (Listening(shared=(9,)), SocketAnswer.OTHER),
+        (Listening(other_network=True), SocketAnswer.OTHER),
     ):
         world.where, world.answer = where, answer
         await world.source.prepare([JOB])

@@ -10,7 +10,7 @@ import pytest
 from profd.capture.choice import not_honoured
 from profd.model.capture import Options, Reason
 from profd.sources.kineto.offering import offer
-from profd.sources.kineto.planning import DECLARATION, SECOND, Rate, cost, plan
+from profd.sources.kineto.planning import DECLARATION, SECOND, EarlierTrace, cost, plan
 from profd.sources.kineto.registry import KinetoPeer, Registered
 from profd.targets.process import Process, ProcessId
 
@@ -57,7 +57,7 @@ def test_not_honoured() -> None:
 
 
 def test_events_are_estimated_from_an_earlier_trace() -> None:
-    seen = Rate(events=100 / SECOND, stacks=False)
+    seen = EarlierTrace(events=100 / SECOND, stacks=False)
     known = plan(PROCESS, TEN, None, seen, 0.0)
     assert (known.events, known.trace_bytes, known.memory_bytes) == (1000, 260_000, 1_600_000)
     assert known.cost_ns == 600_000

@@ -14,11 +14,11 @@ from profd.sources.kineto.registry import (
     POLLING,
     SILENT_NS,
     STALE_AGE_NS,
-    Answer,
     Drop,
     HandOut,
     KinetoPeer,
     Pending,
+    PollReply,
     Registry,
 )
 from profd.sources.kineto.wire import Context, Poll
@@ -34,14 +34,14 @@ def pending(token: str = "t", expires_ns: int | None = None) -> tuple[Pending, l
     return Pending(token, "A=1\n", handed.append, expires_ns), handed
 
 
-def deliver(registry: Registry, answer: Answer | Drop, *, age: int = 0, now: int = 0, ok: bool = True) -> None:
-    assert isinstance(answer, Answer)
+def deliver(registry: Registry, answer: PollReply | Drop, *, age: int = 0, now: int = 0, ok: bool = True) -> None:
+    assert isinstance(answer, PollReply)
     registry.sent(PEER, answer, ok, age, now)
 
 
 def test_first_poll_registers_and_is_told_nothing() -> None:
     registry = Registry()
-    assert registry.poll(PEER, IDLE, 0, 5 * SECOND) == Answer("")
+    assert registry.poll(PEER, IDLE, 0, 5 * SECOND) == PollReply("")
     known = registry.get(PEER.id)
     assert known is not None
     assert (known.polls, known.takes_config, known.period_ns) == (1, True, None)
@@ -56,13 +56,13 @@ def test_config_is_handed_out_once_and_only_after_it_was_sent() -> None:
     assert registry.submit(PEER.id, config)
     assert not registry.submit(PEER.id, pending("other")[0])
     answer = registry.poll(PEER, IDLE, 0, SECOND)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, PollReply)
     assert answer.text == "A=1\n"
     assert handed == []
     deliver(registry, answer, now=SECOND + 1)
     assert handed == [HandOut(SECOND + 1, late=False)]
     assert not registry.withdraw(PEER.id, "t")
-    assert registry.poll(PEER, IDLE, 0, 2 * SECOND) == Answer("")
+    assert registry.poll(PEER, IDLE, 0, 2 * SECOND) == PollReply("")
 
 
 def test_undelivered_config_waits_for_the_next_poll() -> None:
@@ -77,9 +77,9 @@ def test_undelivered_config_waits_for_the_next_poll() -> None:
 def test_no_config_where_it_would_be_lost() -> None:
     registry, (config, _) = Registry(), pending(expires_ns=9 * SECOND)
     registry.submit(PEER.id, config)
-    assert registry.poll(PEER, TRACING, 0, SECOND) == Answer("")
-    assert registry.poll(PEER, IDLE, CONFIG_AGE_NS, 2 * SECOND) == Answer("")
-    assert registry.poll(PEER, IDLE, 0, 9 * SECOND) == Answer("")
+    assert registry.poll(PEER, TRACING, 0, SECOND) == PollReply("")
+    assert registry.poll(PEER, IDLE, CONFIG_AGE_NS, 2 * SECOND) == PollReply("")
+    assert registry.poll(PEER, IDLE, 0, 9 * SECOND) == PollReply("")
     assert registry.withdraw(PEER.id, "t")
     assert not registry.withdraw(PEER.id, "t")
 
@@ -87,7 +87,7 @@ def test_no_config_where_it_would_be_lost() -> None:
 def test_no_config_for_another_program() -> None:
     registry, (config, handed) = Registry(), pending()
     registry.submit(PEER.id, replace(config, same=lambda: False))
-    assert registry.poll(PEER, IDLE, 0, SECOND) == Answer("")
+    assert registry.poll(PEER, IDLE, 0, SECOND) == PollReply("")
     assert handed == []
     assert registry.withdraw(PEER.id, "t")
 
@@ -107,13 +107,13 @@ def test_late_reply_costs_the_next_one() -> None:
     deliver(registry, registry.poll(PEER, IDLE, 0, SECOND), age=LATE_AGE_NS, now=SECOND)
     assert handed == [HandOut(SECOND, late=True)]
     assert registry.poll(PEER, IDLE, 0, 2 * SECOND) is Drop.CATCH_UP
-    assert registry.poll(PEER, IDLE, 0, 3 * SECOND) == Answer("")
+    assert registry.poll(PEER, IDLE, 0, 3 * SECOND) == PollReply("")
 
 
 def test_new_socket_of_a_process_owes_nothing() -> None:
     registry = Registry()
     deliver(registry, registry.poll(PEER, IDLE, 0, SECOND), age=LATE_AGE_NS)
-    assert registry.poll(replace(PEER, address="/d/other"), IDLE, 0, 2 * SECOND) == Answer("")
+    assert registry.poll(replace(PEER, address="/d/other"), IDLE, 0, 2 * SECOND) == PollReply("")
 
 
 @given(st.lists(st.tuples(st.integers(0, 120), st.integers(0, 40), st.booleans()), max_size=40))
@@ -127,10 +127,10 @@ def test_replies_a_client_may_have_missed_are_all_drained(polls: list[tuple[int,
         arrives_ms = age_ms + delay_ms
         if queue:
             queue.pop()  # it reads a leftover and asks no further
-        elif isinstance(answer, Answer) and arrives_ms < 90:
+        elif isinstance(answer, PollReply) and arrives_ms < 90:
             registry.sent(PEER, answer, True, arrives_ms * 1_000_000, now)
             continue
-        if isinstance(answer, Answer):
+        if isinstance(answer, PollReply):
             registry.sent(PEER, answer, True, arrives_ms * 1_000_000, now)
             queue.append(number)
         assert len(queue) <= 1
@@ -141,7 +141,7 @@ def test_flood_of_one_process() -> None:
     found = [registry.poll(PEER, IDLE, 0, SECOND) for _ in range(limits.KINETO_POLLS_PER_SECOND_MAX + 1)]
     assert found[-1] is Drop.FLOOD
     assert Drop.FLOOD not in found[:-1]
-    assert registry.poll(PEER, IDLE, 0, 3 * SECOND) == Answer("")
+    assert registry.poll(PEER, IDLE, 0, 3 * SECOND) == PollReply("")
 
 
 def test_table_is_bounded_per_uid() -> None:
@@ -150,9 +150,9 @@ def test_table_is_bounded_per_uid() -> None:
         registry.poll(replace(PEER, id=ProcessId(pid, 1)), IDLE, 0, SECOND)
     one_more = replace(PEER, id=ProcessId(10**6, 1))
     assert registry.poll(one_more, IDLE, 0, SECOND) is Drop.TABLE_FULL
-    assert registry.poll(replace(one_more, uid=1), IDLE, 0, SECOND) == Answer("")
+    assert registry.poll(replace(one_more, uid=1), IDLE, 0, SECOND) == PollReply("")
     registry.forget(ProcessId(0, 1))
-    assert registry.poll(one_more, IDLE, 0, SECOND) == Answer("")
+    assert registry.poll(one_more, IDLE, 0, SECOND) == PollReply("")
 
 
 def test_a_full_table_takes_who_has_less_and_root() -> None:
@@ -160,7 +160,7 @@ def test_a_full_table_takes_who_has_less_and_root() -> None:
     registry, pids = Registry(share), iter(range(1, 100))
 
     def polls(uid: int) -> bool:
-        return registry.poll(replace(PEER, id=ProcessId(next(pids), 1), uid=uid), IDLE, 0, SECOND) == Answer("")
+        return registry.poll(replace(PEER, id=ProcessId(next(pids), 1), uid=uid), IDLE, 0, SECOND) == PollReply("")
 
     assert [polls(4242) for _ in range(5)] == [True] * 4 + [False]
     assert [polls(uid) for uid in (4243, 4244, 0, 0)] == [True, True, True, False]
