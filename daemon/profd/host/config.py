@@ -299,24 +299,24 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
 
 def _check(config: Config) -> None:
     if not 1 <= config.workers <= WORKERS_MAX:
-        raise BadInput(f"workers = {config.workers}: 1 to {WORKERS_MAX}")
+        raise BadInput(f"workers = {config.workers}: give 1 to {WORKERS_MAX}")
     if config.log_level not in ("debug", "info", "warning", "error"):
-        raise BadInput(f"log_level = {config.log_level!r}: debug, info, warning or error")
+        raise BadInput(f"log_level = {config.log_level!r}: give debug, info, warning or error")
     if config.log_format not in ("auto", "json", "text"):
-        raise BadInput(f"log_format = {config.log_format!r}: auto, json or text")
+        raise BadInput(f"log_format = {config.log_format!r}: give auto, json or text")
     if not _ARENA_LEAST <= config.arena_bytes <= ARENA_BYTES_MAX:
         raise BadInput(
-            f"sdk.arena_bytes = {config.arena_bytes}: {_ARENA_LEAST >> 20} MiB to {ARENA_BYTES_MAX >> 20} MiB"
+            f"sdk.arena_bytes = {config.arena_bytes}: give {_ARENA_LEAST >> 20} MiB to {ARENA_BYTES_MAX >> 20} MiB"
         )
     if config.gpu_collector not in ("native", "cupti-python"):
-        raise BadInput(f"gpu.collector = {config.gpu_collector!r}: native or cupti-python")
+        raise BadInput(f"gpu.collector = {config.gpu_collector!r}: give native or cupti-python")
     if config.cuda_graphs not in ("nodes", "whole"):
-        raise BadInput(f"gpu.cuda_graphs = {config.cuda_graphs!r}: nodes or whole")
+        raise BadInput(f"gpu.cuda_graphs = {config.cuda_graphs!r}: give nodes or whole")
     if config.audit_copy not in ("off", "journald", "syslog"):
-        raise BadInput(f"audit.copy = {config.audit_copy!r}: off, journald or syslog")
+        raise BadInput(f"audit.copy = {config.audit_copy!r}: give off, journald or syslog")
     least, most = PM_INTERVAL_US
     if config.pm_sampling_us and not least <= config.pm_sampling_us <= most:
-        raise BadInput(f"gpu.pm_sampling_us = {config.pm_sampling_us}: {least} to {most}, or 0 for none")
+        raise BadInput(f"gpu.pm_sampling_us = {config.pm_sampling_us}: give {least} to {most}, or 0 for none")
     for path in (config.socket, config.control, config.agents):
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
             raise BadInput(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes; use a shorter one")
@@ -324,7 +324,7 @@ def _check(config: Config) -> None:
 
 def _build(word: str) -> bool:
     if word not in ("auto", "off"):
-        raise BadInput(f"torch.build = {word!r}: auto or off")
+        raise BadInput(f"torch.build = {word!r}: give auto or off")
     return word == "auto"
 
 
@@ -354,7 +354,7 @@ def _address(text: str) -> tuple[str, int] | None:
         return None
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise BadInput(f'metrics = {text!r}: "host:port", [address]:port for IPv6, or "off"')
+        raise BadInput(f'metrics = {text!r}: give "host:port", [address]:port for IPv6, or "off"')
     return host.strip("[]"), int(port)
 
 
@@ -364,9 +364,9 @@ def _size(value: int | str, key: str) -> int:
     else:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise BadInput(f'{key} = {value!r}: bytes, or a size such as "20GiB" or "500MB"')
+            raise BadInput(f'{key} = {value!r}: give bytes, or a size such as "20GiB" or "500MB"')
         number, unit, binary = match.groups()
         size = int(float(number) * (1024 if binary or not unit else 1000) ** " KMGT".index(unit.upper() or " "))
     if size < 0 or size > STORE_BYTES_DEFAULT << 20:
-        raise BadInput(f"{key} = {value!r}: 0 (the default) or a positive size")
+        raise BadInput(f"{key} = {value!r}: give 0 (the default) or a positive size")
     return size

@@ -136,7 +136,7 @@ class Examiner:
             return Finding(
                 "socket directory",
                 "warning",
-                f"{path} has mode {mode:o}: who lists it may keep its lock, and profd from ending and beginning",
+                f"{path} has mode {mode:o}: a user who lists it may keep its lock, and profd from ending and beginning",
                 f"chmod {mode & ~_LISTED:o} {path}, unless others need it; then another --socket",
             )
         return Finding("socket directory", "ok", f"{path}, mode {mode:o}")
@@ -158,7 +158,7 @@ class Examiner:
             return Finding(
                 "kineto sockets",
                 "warning",
-                f"{path} has mode {mode:o}: who lists it may keep its lock, and profd from binding there",
+                f"{path} has mode {mode:o}: a user who lists it may keep its lock, and profd from binding there",
                 f"chmod {wanted:o} {path}; mode={wanted:o} where it is mounted",
             )
         if not self.config.user and path.stat().st_dev == path.parent.stat().st_dev:

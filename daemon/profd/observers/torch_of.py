@@ -58,12 +58,12 @@ def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
     library = parse_maps(procfs.read(folder / "maps", procfs.MAPS_BYTES) or b"").torch_library
     home, _, tail = library.rpartition("/lib/")
     if not home or "/" in tail or not _plain(home):
-        raise Elsewhere("where its torch lies cannot be told; build it by hand: profctl torch build")
+        raise Elsewhere("the place of its torch is not known; build it by hand: profctl torch build")
     files = (f"{home}/version.py", f"{home}/share/cmake/Torch/TorchConfig.cmake")
     text, build = read(folder / "root", files, _FILE_BYTES)
     version, git, cuda = (pattern.search(text) for pattern in (_VERSION, _GIT, _CUDA))
     if version is None or git is None:
-        raise Elsewhere("which torch it has cannot be told; build it by hand: profctl torch build")
+        raise Elsewhere("the version of its torch is not known; build it by hand: profctl torch build")
     abi = _ABI.search(build)
     return Wanted(
         torch=version[1].decode(),
@@ -124,7 +124,7 @@ def _cache(folder: Path, uid: int) -> str:
         found = names.home(uid)
         cache = f"{found}/.cache" if found else ""
     if not cache.startswith("/") or not _plain(cache):
-        raise Elsewhere("its user's cache cannot be told; build it by hand: profctl torch build")
+        raise Elsewhere("the cache of its user is not known; build it by hand: profctl torch build")
     return cache
 
 

@@ -244,7 +244,7 @@ def _leases(counts: LeaseStatistics) -> Iterable[Metric]:
             now.add_metric([scope, stage.value], counts.now.get((scope, stage.value), 0))
     yield now
     refused = CounterMetricFamily(
-        "profd_gpu_lease_refusals", "Leases that were refused, by who had it.", labels=["holder"]
+        "profd_gpu_lease_refusals", "Leases that were refused, by their holder.", labels=["holder"]
     )
     for holder in HolderKind:
         refused.add_metric([holder.value], counts.refused.get(holder.value, 0))

@@ -51,8 +51,8 @@ class Metrics:
         GCCollector(registry=registry)
         build = Gauge("profd_build_info", "Version of the daemon; always 1.", ["version"], registry=registry)
         build.labels(__version__).set(1)
-        self.captures = counter("profd_captures_total", "Targets of captures that have ended, by how.", ["result"])
-        ended = "Targets of captures that have not ended as stored, by how and why."
+        self.captures = counter("profd_captures_total", "Targets of captures that have ended, by result.", ["result"])
+        ended = "Targets of captures that have not ended as stored, by result and reason."
         self.capture_reasons = counter("profd_capture_reasons_total", ended, ["result", "reason"])
         lasted = "From the request to the terminal state of a target."
         self.capture_duration = histogram("profd_capture_duration_seconds", lasted, buckets=_DURATION_SECONDS)

@@ -11,7 +11,7 @@ from profclient.errors import UsageError
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print shell completion: `eval "$(profctl completion bash)"`."""
+    """Print the completion of a shell, for its start-up file: eval "$(profctl completion bash)"."""
     from profclient.cli.app import profctl
 
     found = get_completion_class(shell)

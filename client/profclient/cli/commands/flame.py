@@ -43,14 +43,14 @@ _MEANING = {
     type=click.Choice(layout.WEIGHTS),
     default=layout.TIME,
     show_default=True,
-    help="What makes a box wide: time of threads, or of devices.",
+    help="Width of a box: time of threads, or of devices.",
 )
 @click.option(
     "--of",
     type=click.Choice(("calls", "modules", "operators", "samples", _MEMORY)),
     default="calls",
     show_default=True,
-    help="Which calls: all, or only those of nn.Module, operators, or samples. Memory: what was alive at its peak.",
+    help="Calls to draw: all, or only modules, operators or samples. memory: allocations alive at the peak.",
 )
 @click.option("--device", default="", help="With --of memory: of this device, as CPU or 'CUDA 0'. [an accelerator]")
 @within_options
@@ -58,8 +58,9 @@ _MEANING = {
 def flame(trace: str, other: str, output: Path | None, as_json: bool, **asked: Any) -> None:
     """Draw the call tree of a trace: each path once, below its caller, as wide as it took time.
 
-    With a second trace (or two captures) one graph of both: boxes are as wide as in B, per step where both mark steps,
-    red where B takes longer than the first and blue where it takes less. `profctl diff` says which changes are noise.
+    With a second trace (or two captures) the command draws one graph of both: boxes are as wide as in B, per step where
+    both mark steps, red where B takes longer than the first and blue where it takes less. `profctl diff` says which
+    changes are noise.
 
     --of memory draws the allocations that were alive at the moment when their sum was largest, by the stacks that made
     them, as wide as their bytes; it needs a capture with --memory, and knows of no allocation from before the window.

@@ -30,9 +30,9 @@ def open_trace(
 ) -> None:
     """Show a trace in a browser, with Perfetto.
 
-    It is the page of `profctl ui`, with Perfetto in it: profctl serves both, on loopback, to your own processes, until
-    Ctrl-C. Nothing is asked of the internet. Perfetto comes with the extra `perfetto` of profd. A part (--step,
-    --window, --min-duration) is all that Perfetto is given.
+    profctl opens the page of `profctl ui` with Perfetto in it, and serves both on loopback, to your own processes,
+    until Ctrl-C. The page asks nothing of the internet. Perfetto comes with the extra `perfetto` of profd. With --step,
+    --window or --min-duration Perfetto gets that part of the trace alone.
     """
     part = part_query(window, step, min_duration, redact)
     if installed() is None:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @selector_options
 @fleet_options
 @capture_options
-@click.option("--sample", type=click.IntRange(1, 4096), help="With --hosts: so many ranks, spread over the hosts.")
 @click.option(
-    "--all", "all_ranks", is_flag=True, help="With --hosts: every rank; otherwise 8, where there are over 16."
+    "--sample", type=click.IntRange(1, 4096), help="With --hosts: record so many ranks, spread over the hosts."
 )
+@click.option("--all", "all_ranks", is_flag=True, help="With --hosts: record every rank. [8, where there are over 16]")
 @click.option("--start-in", help="Begin the windows of all processes together, after this time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the expected cost; touch no process.")
 @click.option("--detach", is_flag=True, help="Return at once; `profctl wait` waits for the end.")

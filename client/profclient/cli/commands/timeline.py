@@ -22,13 +22,19 @@ LINES = ("steps", "modules", "xla-ops", "scopes", "ops", "launches", "graphs", "
 @click.command()
 @click.argument("trace", default="")
 @click.option("--line", "wanted", type=click.Choice(LINES), multiple=True, help="Only these lines. Repeatable.")
-@click.option("--rules", type=click.Choice(("current", "classic")), default="current", show_default=True)
+@click.option(
+    "--rules",
+    type=click.Choice(("current", "classic")),
+    default="current",
+    show_default=True,
+    help="Derive the lines as XProf does now, or as TensorFlow did in 2021.",
+)
 @json_option
 def timeline(trace: str, wanted: tuple[str, ...], rules: str, as_json: bool) -> None:
     """Print steps, modules, name scopes and operators on the devices of a trace.
 
-    profctl derives these lines as XProf does (classic: as TensorFlow did in 2021): from what the kernels of a JAX or
-    TensorFlow trace carry, and in PyTorch from the operators that launched them. docs/timeline.md has both rule sets.
+    profctl derives these lines from what the kernels of a JAX or TensorFlow trace carry, and in PyTorch from the
+    operators that launched them. docs/timeline.md has both rule sets.
     """
     with traces() as source:
         answer = source.ask("timeline", trace, lines=wanted, rules=rules)

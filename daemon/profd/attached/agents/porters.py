@@ -128,7 +128,7 @@ class Porters:
             return porter
         self._replace(key)
         if Counter(self._dying.values())[key] >= PORTERS_STUCK_MAX:
-            raise NotCarried("descriptors that your processes have passed keep those who close them waiting: try later")
+            raise NotCarried("the descriptors that your processes have passed cannot be closed yet: try later")
         porter = self._porters[key] = Porter(self._identity, failed=self._failed, ended=self._ended)
         if key == _DROPPING:
             self.dropper.use(porter.words)

@@ -161,13 +161,13 @@ def test_settings_are_strict() -> None:
 def test_an_observer_is_built_or_not() -> None:
     assert config.load({}, {}, user=True).build_observers
     assert not config.load({}, {"PROFD_TORCH_BUILD": "off"}, user=True).build_observers
-    with pytest.raises(BadInput, match=r"torch\.build = 'never': auto or off"):
+    with pytest.raises(BadInput, match=r"torch\.build = 'never': give auto or off"):
         config.load({"torch": {"build": "never"}}, {}, user=True)
 
 
 def test_a_wrong_setting_ends_with_code_1_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["--user", "--workers", "0"]) == 1
-    assert capsys.readouterr().err == "profd: workers = 0: 1 to 64\n"
+    assert capsys.readouterr().err == "profd: workers = 0: give 1 to 64\n"
 
 
 def test_a_wrong_flag_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_the_cache_is_where_its_client_looks(target: Target, entries: tuple[byte
 @pytest.mark.parametrize("entry", [b"HOME=relative", b"XDG_CACHE_HOME=/a/../etc", b"HOME=/a\nb", b"HOME=/\x1b[2J", b""])
 def test_a_path_that_leads_astray_is_not_taken(target: Target, entry: bytes) -> None:
     target.environ(entry)  # and nobody has this uid
-    assert "cache cannot be told" in why_not(target)
+    assert "cache of its user is not known" in why_not(target)
 
 
 def test_a_user_without_a_home_in_the_environment_has_one_in_the_database(target: Target) -> None:
@@ -101,7 +101,7 @@ def test_a_user_without_a_home_in_the_environment_has_one_in_the_database(target
 @pytest.mark.parametrize("version", ["__version__ = '2.13\"; rm'", "__version__ = '-o'", "__version__ = ''", ""])
 def test_a_version_that_is_none_is_not_taken(target: Target, version: str) -> None:
     (target.home / "version.py").write_text(f"{version}\ngit_version = 'abc'\n")
-    assert "which torch it has cannot be told" in why_not(target)
+    assert "version of its torch is not known" in why_not(target)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_library_that_is_in_no_package_is_told(target: Target, path: str) -> N
 def test_a_link_in_the_way_to_the_package_is_not_followed(target: Target, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(target.home)
     target.maps(str(tmp_path.resolve() / "link" / "lib" / "libtorch_cpu.so"))
-    assert "which torch it has cannot be told" in why_not(target)
+    assert "version of its torch is not known" in why_not(target)
 
 
 def test_another_mount_namespace_or_root_is_told_to_build_in_its_image(target: Target, tmp_path: Path) -> None:
