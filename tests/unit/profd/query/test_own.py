@@ -13,6 +13,7 @@ from profd.query.averages import Grouping, averages_of_trace
 from profd.query.merged import merged_tree
 from profd.query.merged_diff import merged_diff
 from profd.query.part import Part, part_of
+from profd.query.top import top
 from profd.query.tree import tree_lines
 from profd.segments.reader import TraceReader
 
@@ -40,9 +41,9 @@ EVENTS = [
 ALL, OF_JOB = {"step", "wait", "flush", "its marker", "armed"}, {"step", "wait"}
 
 
-def trace_of(folder: Path, **meta: Any) -> TraceReader:
+def trace_of(folder: Path, events: list[Event] = EVENTS, **meta: Any) -> TraceReader:
     changes = {"tracks": TRACKS, "run_times": BY_KERNEL, "options": {"sample_hz": 100}, **meta}
-    return TraceReader(store(table_of(EVENTS), folder / "t", rows=4, **changes))
+    return TraceReader(store(table_of(events), folder / "t", rows=4, **changes))
 
 
 def tops(reader: TraceReader, *, raw: bool = False, **part: Any) -> dict[str, tuple[int, int]]:
@@ -61,6 +62,14 @@ def test_top_counts_the_jobs_calls_alone(tmp_path: Path) -> None:
     assert tops(reader, from_ns=0, to_ns=25) == {"step": (1, 25), "wait": (1, 15)}
     assert tops(reader, raw=True).keys() == ALL
     assert tops(reader, raw=True, from_ns=0, to_ns=100).keys() == ALL
+
+
+def test_the_question_top_is_about_the_job_however_it_is_answered(tmp_path: Path) -> None:
+    """Stored trees and sums may answer, too: of a trace without samples, and without looks at its threads."""
+    reader = trace_of(tmp_path, events=EVENTS[:-1])
+    asked = {"group_by": "", "group_by_input_shape": False, "group_by_stack_n": 0, "with_backward": False}
+    for raw, names in ((False, OF_JOB), (True, ALL - {"armed"})):
+        assert {row["name"] for row in top(reader, limit=0, sort_by="name", raw=raw, **asked)} == names
 
 
 def test_the_trees_are_the_jobs(tmp_path: Path) -> None:
