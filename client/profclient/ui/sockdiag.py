@@ -50,7 +50,7 @@ NOWHERE: Final = End(bytes(4), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SocketState:
     """What the kernel says of a socket."""
 
     state: int
@@ -70,7 +70,7 @@ class SockDiag:
         """Ask no more."""
         self._socket.close()
 
-    def find(self, own: End, other: End) -> Found | None:
+    def find(self, own: End, other: End) -> SocketState | None:
         """The socket whose own end and other end these are; None where there is none. OSError where it is not told."""
         self._asked = (self._asked + 1) & 0xFFFFFFFF
         family = socket.AF_INET if len(own.address) == 4 else socket.AF_INET6
@@ -89,7 +89,7 @@ class SockDiag:
                 return answer
 
 
-def _read(answer: bytes, own: End, other: End) -> Found | None:
+def _read(answer: bytes, own: End, other: End) -> SocketState | None:
     kind = _HEADER.unpack_from(answer)[1]
     if kind == _ERROR:
         (number,) = struct.unpack_from("=i", answer, _HEADER.size)
@@ -102,7 +102,7 @@ def _read(answer: bytes, own: End, other: End) -> Found | None:
     told = ours, theirs, *(_unmapped(address)[:size] for address in (source, destination))
     if told != (_port(own), _port(other), own.address, other.address):
         return None  # where no connection fits, the kernel gives whoever listens at that port
-    return Found(state, *struct.unpack_from("=I", answer, _UID_AT))
+    return SocketState(state, *struct.unpack_from("=I", answer, _UID_AT))
 
 
 def _wire(own: End, other: End) -> tuple[bytes, bytes, bytes, bytes]:

@@ -46,7 +46,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class Found:
+class StatsFound:
     """Findings in stats beside their columns: the rows that have a stat, by its name, and (rows, correlation ids)."""
 
     rows: dict[str, Array] = field(default_factory=dict)
@@ -124,10 +124,10 @@ class PlaneStats:
         """[argument key, its type, name, type] for each that is used."""
         return [[key, kind, name, stat_type] for (name, stat_type, _, kind), key in self._keys.items()]
 
-    def columns(self, slice_: dict[str, Any]) -> tuple[dict[tuple[str, str], ArgColumn], Found]:
+    def columns(self, slice_: dict[str, Any]) -> tuple[dict[tuple[str, str], ArgColumn], StatsFound]:
         """The arguments of a slice (`profd._scan.xspace_events`), and what else its stats say."""
         args: dict[tuple[str, str], ArgColumn] = {}
-        found = Found()
+        found = StatsFound()
         for group in self._groups(slice_):
             found.rows.setdefault(group.name, group.rows)
             rest = group

@@ -51,7 +51,7 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotTaken:
     """Nothing was taken and nothing deleted. `message` is a sentence for the user."""
 
     code: Refusal
@@ -117,9 +117,9 @@ _BY_ERRNO: Final = {
 }
 
 
-def _refused(path: str, error: OSError) -> Refused:
+def _refused(path: str, error: OSError) -> NotTaken:
     code, says = _BY_ERRNO.get(error.errno or 0, (Refusal.UNREADABLE, f"cannot be opened: {error.strerror or error}"))
-    return Refused(code, f"{path} {says}")
+    return NotTaken(code, f"{path} {says}")
 
 
 class TargetDirectory:
@@ -131,10 +131,10 @@ class TargetDirectory:
         self.uid = uid
 
     @classmethod
-    def open(cls, path: str, uid: int, root: Path) -> TargetDirectory | Refused:
+    def open(cls, path: str, uid: int, root: Path) -> TargetDirectory | NotTaken:
         """Open absolute `path` below `root` (/proc/PID/root, or / for our own) for files of `uid`."""
         if not path.startswith("/") or "\0" in path:
-            return Refused(Refusal.MISSING, f"{path!r} is not an absolute path")
+            return NotTaken(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
             top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -198,7 +198,7 @@ class TargetDirectory:
 
     def take(
         self, name: str, destination: Path, claim: Ledger | None = None, data_max: int = limits.PICKUP_BYTES_MAX
-    ) -> Taken | Refused:
+    ) -> Taken | NotTaken:
         """Copy a file of the target to `destination` (must not exist; gets mode 0600).
 
         What is copied is the data that the file had when it was looked at, `data_max` bytes of it at most and no
@@ -225,10 +225,10 @@ class TargetDirectory:
         try:
             return self._copy(name, source, info, destination, claim or alone(), data_max)
         except Exhausted as error:
-            return Refused(Refusal.NO_SPACE, f"no room for {shown}: {error}")
+            return NotTaken(Refusal.NO_SPACE, f"no room for {shown}: {error}")
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return Refused(Refusal.NO_SPACE, f"no space for {shown} in the daemon's journal")
+                return NotTaken(Refusal.NO_SPACE, f"no space for {shown} in the daemon's journal")
             return _refused(shown, error)
         finally:
             os.close(source)
@@ -246,22 +246,22 @@ class TargetDirectory:
             return False
         return True
 
-    def _unfit(self, shown: str, info: os.stat_result) -> Refused | None:
+    def _unfit(self, shown: str, info: os.stat_result) -> NotTaken | None:
         if stat.S_ISLNK(info.st_mode):
-            return Refused(Refusal.LINK, f"{shown} is a symbolic link, which is never followed")
+            return NotTaken(Refusal.LINK, f"{shown} is a symbolic link, which is never followed")
         if not stat.S_ISREG(info.st_mode):
-            return Refused(Refusal.NOT_REGULAR, f"{shown} is not a regular file")
+            return NotTaken(Refusal.NOT_REGULAR, f"{shown} is not a regular file")
         if info.st_nlink != 1:
-            return Refused(Refusal.HARD_LINKED, f"{shown} has {info.st_nlink} hard links; a trace has one")
+            return NotTaken(Refusal.HARD_LINKED, f"{shown} has {info.st_nlink} hard links; a trace has one")
         if info.st_uid != self.uid:
-            return Refused(Refusal.FOREIGN, f"{shown} belongs to uid {info.st_uid}, the target is uid {self.uid}")
+            return NotTaken(Refusal.FOREIGN, f"{shown} belongs to uid {info.st_uid}, the target is uid {self.uid}")
         if info.st_size > limits.TRACE_FILE_BYTES_MAX:
-            return Refused(Refusal.TOO_LARGE, f"{shown} has {info.st_size} bytes, above the limit")
+            return NotTaken(Refusal.TOO_LARGE, f"{shown} has {info.st_size} bytes, above the limit")
         return None
 
     def _copy(
         self, name: str, source: int, info: os.stat_result, destination: Path, claim: Ledger, data_max: int
-    ) -> Taken | Refused:
+    ) -> Taken | NotTaken:
         inode = Inode(info.st_dev, info.st_ino)
         before = claim.written
         data = min(info.st_blocks * 512, info.st_size, data_max)
@@ -275,7 +275,7 @@ class TargetDirectory:
             after = os.fstat(source)
             seen = self.look(name)
             if seen is None or seen.inode != inode or after.st_nlink != 1 or after.st_uid != self.uid:
-                return Refused(Refusal.SWAPPED, f"{self.path}/{name} was replaced while it was read")
+                return NotTaken(Refusal.SWAPPED, f"{self.path}/{name} was replaced while it was read")
             if not why and after.st_size != info.st_size:
                 why = f"it had {info.st_size} bytes at first and {after.st_size} when they had been copied"
             rename(part, destination)

@@ -33,7 +33,7 @@ from profd.model.capture import Loss, Options, Phase, RawFile, Reason, Recording
 from profd.sources.base import Session
 from profd.targets import first_looks
 from profd.targets.identity import Accepted, Standing
-from profd.targets.pickup import Refused
+from profd.targets.pickup import NotTaken
 from profd.targets.process import Process
 
 MISSED: Final = "missed: "  # begins what an agent says of a step that has begun already
@@ -179,12 +179,12 @@ class SdkRecorder:
             self._meet_gpu(recording)
             return recording
 
-    async def _torch_file(self, arm: Arm) -> RawFile | Refused | None:
+    async def _torch_file(self, arm: Arm) -> RawFile | NotTaken | None:
         """The file of torch's own profiler, where it recorded."""
         if arm.stopped is None or not arm.status.file:
             return None
         taken = await torch_file.take(arm.status.file, self._accepted, self._session)
-        if isinstance(taken, Refused):
+        if isinstance(taken, NotTaken):
             return taken
         file, self._cut = taken
         return file
@@ -351,9 +351,9 @@ class SdkRecorder:
         self._mark_ns = now
 
 
-def _add(recording: Recording, file: RawFile | Refused | None, intake: Intake) -> None:
+def _add(recording: Recording, file: RawFile | NotTaken | None, intake: Intake) -> None:
     """Torch's own file to the recording; without ranges beside it the journal file has nothing to say."""
-    if isinstance(file, Refused):
+    if isinstance(file, NotTaken):
         recording.warnings.append(f"what torch's own profiler recorded could not be taken: {file.message}")
         recording.lost.append(Loss("source", "file_refused", 1))
     elif file is not None:

@@ -14,20 +14,20 @@ from profd.model.capture import RawFile
 from profd.sources.base import Session
 from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted
-from profd.targets.pickup import Refused
+from profd.targets.pickup import NotTaken
 
 _NAME: Final = "torch.json"
 
 
-async def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str] | Refused:
+async def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile, str] | NotTaken:
     """Copy it into the journal, and a sentence if that is not all of it; else the target's own is removed."""
     opened = await Directory.of(accepted, posixpath.dirname(path))
-    if isinstance(opened, Refused):
+    if isinstance(opened, NotTaken):
         return opened
     try:
         name = posixpath.basename(path)
         taken = await opened.take(name, session.directory / _NAME, session.claim, session.file_bytes_max)
-        if isinstance(taken, Refused):
+        if isinstance(taken, NotTaken):
             return taken
         if taken.cut:
             return RawFile(str(taken.path), "chrome"), f"{taken.cut}; what was taken is kept, and the file stays"

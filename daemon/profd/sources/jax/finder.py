@@ -31,7 +31,7 @@ class SocketAnswer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ServersFound:
     """The facts about one process."""
 
     servers: tuple[Listener, ...] = ()  # by port
@@ -66,10 +66,10 @@ class Finder:
         self._clock = clock
         self._few = Few(JAX_PROBES_AT_ONCE_PER_UID, JAX_PROBES_AT_ONCE)
         self._answers: dict[ProcessId, dict[Listener, tuple[SocketAnswer, float]]] = {}
-        self._found: dict[ProcessId, Found] = {}
-        self._looking: dict[ProcessId, asyncio.Task[Found]] = {}
+        self._found: dict[ProcessId, ServersFound] = {}
+        self._looking: dict[ProcessId, asyncio.Task[ServersFound]] = {}
 
-    def known(self, process: ProcessId) -> Found | None:
+    def known(self, process: ProcessId) -> ServersFound | None:
         """The result of the last look; None before the first."""
         return self._found.get(process)
 
@@ -77,7 +77,7 @@ class Finder:
         """Processes with a server, of those that were looked at."""
         return sum(found.server is not None for found in self._found.values())
 
-    async def find(self, process: Process) -> Found:
+    async def find(self, process: Process) -> ServersFound:
         """Look now. A caller that asks during a look waits for its answer; bounded by PROBE_SECONDS a socket."""
         task = self._looking.get(process.id)
         if task is None:
@@ -100,7 +100,7 @@ class Finder:
     async def _looked(self, process: Process) -> Listening:
         return await in_thread(Holder.of_user(process.uid), self._look, process)
 
-    async def _find(self, process: Process) -> Found:
+    async def _find(self, process: Process) -> ServersFound:
         where = await self._looked(process)
         before = self._answers.get(process.id, {})
         now = self._clock()
@@ -112,7 +112,7 @@ class Finder:
             answers[listener] = answer, self._clock()
         servers = sorted(listener for listener, (answer, _) in answers.items() if answer is SocketAnswer.PROFILER)
         silent = sorted(listener.port for listener, (answer, _) in answers.items() if answer is SocketAnswer.SILENT)
-        found = Found(tuple(servers), tuple(silent), where.shared, where.other_network)
+        found = ServersFound(tuple(servers), tuple(silent), where.shared, where.other_network)
         self._keep(process.id, answers, found)
         return found
 
@@ -120,7 +120,9 @@ class Finder:
         async with self._few.place(uid):
             return await self._probe(listener.address)
 
-    def _keep(self, process: ProcessId, answers: dict[Listener, tuple[SocketAnswer, float]], found: Found) -> None:
+    def _keep(
+        self, process: ProcessId, answers: dict[Listener, tuple[SocketAnswer, float]], found: ServersFound
+    ) -> None:
         for table in (self._answers, self._found):
             table.pop(process, None)
         while len(self._found) >= _HISTORY:

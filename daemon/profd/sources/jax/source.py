@@ -17,7 +17,7 @@ from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
 from profd.sources.declaration import Declaration
 from profd.sources.jax import planning
-from profd.sources.jax.finder import Finder, Found
+from profd.sources.jax.finder import Finder, ServersFound
 from profd.sources.jax.last import LastSeconds, end_leftovers
 from profd.sources.jax.listeners import Listener
 from profd.sources.jax.recording import JaxRecorder
@@ -169,7 +169,7 @@ class JaxSource(Source):
             self._rates[process] = sum(Path(file.path).stat().st_size for file in recording.files) / recorded_ns
 
 
-def _not_there(found: Found, port: int) -> str:
+def _not_there(found: ServersFound, port: int) -> str:
     ports = ", ".join(str(server.port) for server in found.servers)
     return f"no profiler server of the process answers at port {port}; one does at {ports}"
 
@@ -183,7 +183,7 @@ def _ahead_ns(options: Options) -> int:
     return max(0, options.start_at_ns - time.time_ns()) if options.start_at_ns is not None else 0
 
 
-def _without_server(found: Found) -> Offer:
+def _without_server(found: ServersFound) -> Offer:
     if found.other_network:
         return Offer(
             False,

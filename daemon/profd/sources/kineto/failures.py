@@ -6,7 +6,7 @@ from typing import Final
 
 from profd.model.capture import Reason, Recording, State
 from profd.sources.kineto.registry import Registered
-from profd.targets.pickup import Refusal, Refused, Seen
+from profd.targets.pickup import NotTaken, Refusal, Seen
 from profd.targets.process import ProcessId
 
 _NO_ROOM_BYTES: Final = 1 << 20
@@ -73,7 +73,7 @@ _REASONS: Final = {
 }
 
 
-def refused(why: Refused) -> Recording:
+def refused(why: NotTaken) -> Recording:
     """The file in the trace's place was not taken, and not deleted."""
     return failed(_REASONS.get(why.code, Reason.FILE_REFUSED), why.message)
 

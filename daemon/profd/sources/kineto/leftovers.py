@@ -24,7 +24,7 @@ from profd.disk.files import rename
 from profd.sources.kineto.lifetime import alive
 from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted
-from profd.targets.pickup import Refusal, Refused
+from profd.targets.pickup import NotTaken, Refusal
 from profd.targets.process import ProcessId
 
 _KEEP_SECONDS: Final = 24 * 3600
@@ -117,7 +117,7 @@ class Leftovers:
         rename(part, self._path)
 
 
-async def opened(item: Leftover) -> Directory | Refused:
+async def opened(item: Leftover) -> Directory | NotTaken:
     """Its directory, as its process sees it while that lives."""
     if alive(item.process):
         with contextlib.closing(Accepted(item.process, item.uid)) as accepted:
@@ -128,7 +128,7 @@ async def opened(item: Leftover) -> Directory | Refused:
 async def _remove(item: Leftover) -> int | None:
     """How many files; None where its directory does not answer."""
     directory = await opened(item)
-    if isinstance(directory, Refused):
+    if isinstance(directory, NotTaken):
         return None if directory.code is Refusal.NO_ANSWER else 0
     try:
         return await remove_both(directory, item.name)

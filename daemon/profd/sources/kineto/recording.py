@@ -32,7 +32,7 @@ from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
 from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted, Standing
-from profd.targets.pickup import Refusal, Refused, Taken
+from profd.targets.pickup import NotTaken, Refusal, Taken
 from profd.targets.process import Process
 
 _TICK: Final = 0.1
@@ -274,7 +274,7 @@ class KinetoRecorder:
         self._session.report(State.DRAINING, "taking the trace over")
         began_ns = time.time_ns()
         taken = await self._bring(attempt.name, whole=True)
-        if isinstance(taken, Refused):
+        if isinstance(taken, NotTaken):
             if taken.code is not Refusal.NO_ANSWER:  # what is refused is not swept either
                 await asyncio.to_thread(self._leftovers.done, attempt.name)
             return failures.refused(taken)
@@ -329,7 +329,7 @@ class KinetoRecorder:
         if ending is Ending.IDLE and (tmp is None or not tmp.bytes) and again and not other:
             await self._clear(attempt, None)
             return None
-        taken: Taken | Refused | None = None
+        taken: Taken | NotTaken | None = None
         if tmp is not None and tmp.bytes and ending is not Ending.DEADLINE:
             taken = await self._bring(attempt.tmp, whole=False)
         if ending is not Ending.DEADLINE:
@@ -352,11 +352,11 @@ class KinetoRecorder:
             recording.warnings += [taken.cut] if taken.cut else []
         return recording
 
-    async def _bring(self, name: str, *, whole: bool) -> Taken | Refused:
+    async def _bring(self, name: str, *, whole: bool) -> Taken | NotTaken:
         session = self._session
         with contextlib.suppress(OSError):  # then there is no room for the file either
             await asyncio.to_thread(note, session.directory, whole=whole)
-        taken: Taken | Refused | None = None
+        taken: Taken | NotTaken | None = None
         path, limit = session.directory / TRACE, session.file_bytes_max
         try:
             taken = await self._directory.take(name, path, session.claim, limit)

@@ -20,7 +20,7 @@ from profd.limits import KINETO_SALVAGE_SECONDS
 from profd.sources.kineto.leftovers import Leftover, Leftovers, opened
 from profd.sources.kineto.trace_file import edges
 from profd.targets.errands.directory import Silent
-from profd.targets.pickup import Refused
+from profd.targets.pickup import NotTaken
 
 TRACE: Final = "trace.json"
 """The name of a trace in its directory of the journal."""
@@ -65,7 +65,7 @@ def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, P
 
 async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftovers) -> bool:
     source = await opened(item)
-    if isinstance(source, Refused):
+    if isinstance(source, NotTaken):
         return False
     try:
         if await source.look(item.name) is None:  # it is still written, or never was
@@ -75,7 +75,7 @@ async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftov
         taken = await source.take(item.name, path, claim)
     finally:
         source.close()
-    if isinstance(taken, Refused):
+    if isinstance(taken, NotTaken):
         log.warning("kineto: a trace of before the restart was not taken", extra={"why": taken.message})
         return False
     seen = await asyncio.to_thread(edges, path)

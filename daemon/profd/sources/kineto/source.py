@@ -33,7 +33,7 @@ from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
 from profd.targets.errands.directory import Directory, Silent
 from profd.targets.identity import Accepted
-from profd.targets.pickup import Refused
+from profd.targets.pickup import NotTaken
 from profd.targets.process import Process, ProcessId
 
 log = logging.getLogger(__name__)
@@ -277,7 +277,7 @@ class KinetoSource(Source):
                 f"libkineto cannot be given {TRACE_DIRECTORY}={path!r}: letters, digits and ._+@%,: - only",
             )
         opened = await Directory.of(accepted, path)
-        if isinstance(opened, Refused):
+        if isinstance(opened, NotTaken):
             return failures.refused(opened)
         try:
             problem, free = await opened.usable(groups(process.id))

@@ -19,7 +19,7 @@ from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
 from profd.targets.errands.office import NUMBERS, Errands, errands
 from profd.targets.identity import Accepted, Standing
-from profd.targets.pickup import Inode, Refusal, Refused, Seen, Taken
+from profd.targets.pickup import Inode, NotTaken, Refusal, Seen, Taken
 
 
 class _Found(NamedTuple):
@@ -55,11 +55,11 @@ class Directory:
         self._office = office
 
     @classmethod
-    async def of(cls, accepted: Accepted, path: str, office: Errands = errands) -> Directory | Refused:
-        """Open absolute `path` below the root of a process. Refused where the process is another one now."""
+    async def of(cls, accepted: Accepted, path: str, office: Errands = errands) -> Directory | NotTaken:
+        """Open absolute `path` below the root of a process. NotTaken where the process is another one now."""
         why = await asyncio.to_thread(accepted.hold)
         if why:
-            return Refused(Refusal.UNREADABLE, why)
+            return NotTaken(Refusal.UNREADABLE, why)
         opened = await cls.open(path, accepted.uid, Path("/proc", str(accepted.process.pid), "root"), office)
         # Asked behind the opening: what has exec'd before it does not become the same again.
         same = False
@@ -68,32 +68,32 @@ class Directory:
         finally:
             if not same and isinstance(opened, Directory):
                 opened.close()
-        return opened if same else Refused(Refusal.OTHER_PROGRAM, accepted.moved_on())
+        return opened if same else NotTaken(Refusal.OTHER_PROGRAM, accepted.moved_on())
 
     @classmethod
-    async def open(cls, path: str, uid: int, root: Path, office: Errands = errands) -> Directory | Refused:
+    async def open(cls, path: str, uid: int, root: Path, office: Errands = errands) -> Directory | NotTaken:
         """The same below any root (/ for our own), for files of `uid`."""
         if not path.startswith("/") or "\0" in path:
-            return Refused(Refusal.MISSING, f"{path!r} is not an absolute path")
+            return NotTaken(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
             number = next(NUMBERS)
             child = await office.holder(uid, number)
         except NoAnswer as error:
-            return Refused(Refusal.NO_ANSWER, f"{path} is not looked at: {error}")
+            return NotTaken(Refusal.NO_ANSWER, f"{path} is not looked at: {error}")
         found = cls(child, number, path, uid, office)
         try:
             refused = await found._asked("open", os.fsencode(root), os.fsencode(path), uid)
         except Silent as error:
             refused = error.refused
         except OSError as error:
-            refused = Refused(Refusal.MISSING, f"{root} cannot be opened: {error.strerror}")
+            refused = NotTaken(Refusal.MISSING, f"{root} cannot be opened: {error.strerror}")
         except BaseException:
             found.close()
             raise
         if refused is None:
             return found
         found.close()
-        return msgspec.convert(refused, Refused)
+        return msgspec.convert(refused, NotTaken)
 
     def close(self) -> None:
         """Let go of it; a second call does nothing. Waits for nothing."""
@@ -114,7 +114,7 @@ class Directory:
 
     async def take(
         self, name: str, destination: Path, claim: Claim | None = None, data_max: int = limits.PICKUP_BYTES_MAX
-    ) -> Taken | Refused:
+    ) -> Taken | NotTaken:
         """As TargetDirectory.take. Counts bytes as they are copied; a copy that is given up leaves nothing."""
         claim = claim or alone()
         before, answered = claim.written, False
@@ -128,7 +128,7 @@ class Directory:
             if not answered:
                 await asyncio.shield(self._office.aside(_remove, destination))
                 claim.wrote(before)
-        if isinstance(found, Refused):
+        if isinstance(found, NotTaken):
             return found
         copied = msgspec.convert(found, _Copied)
         inode = Inode(copied.device, copied.number)
@@ -139,7 +139,7 @@ class Directory:
         return bool(await self._asked("remove", os.fsencode(name), inode.device, inode.number))
 
     async def _asked(self, what: str, *arguments: Any, claim: Claim | None = None) -> Any:
-        """The answer of the process, or Refused. Raises Silent, and the file system's OSError."""
+        """The answer of the process, or NotTaken. Raises Silent, and the file system's OSError."""
         child = self._child
         try:
             async with child.lock:
@@ -158,13 +158,13 @@ class Directory:
         except (NoAnswer, msgspec.ValidationError, ValueError, LookupError) as error:
             child.end(kill=True)
             self._office.let_go(child, self._number)
-            raise Silent(Refused(Refusal.NO_ANSWER, f"{self.path} cannot be used: {error}")) from error
+            raise Silent(NotTaken(Refusal.NO_ANSWER, f"{self.path} cannot be used: {error}")) from error
 
 
 class Silent(Exception):
     """A directory does not answer, and is of no use after that; str() says so."""
 
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: NotTaken) -> None:
         super().__init__(refused.message)
         self.refused = refused
 
@@ -186,7 +186,7 @@ def _answered(said: list[Any]) -> Any:
         raise OSError(msgspec.convert(said[1], int), str(said[2]))
     if said[0] == words.REFUSED:
         code, message = msgspec.convert(said[1:], tuple[str, bytes])
-        return Refused(Refusal(code), os.fsdecode(message))
+        return NotTaken(Refusal(code), os.fsdecode(message))
     if said[0] != words.ANSWER:
         raise ValueError(f"it said {said[0]!r}")
     return said[1]

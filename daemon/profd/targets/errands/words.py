@@ -14,7 +14,7 @@ import msgspec
 MESSAGE_BYTES_MAX: Final = 160 * 1024  # two files as torch_of reads them, and less than a socket takes by default
 
 ANSWER: Final = "answer"  # what was asked for
-REFUSED: Final = "refused"  # trust.pickup.Refused: code, message
+REFUSED: Final = "refused"  # targets.pickup.NotTaken: code, message
 FAILED: Final = "failed"  # an OSError: number, text
 HOLD: Final = "hold"  # asks itself, in the middle of a copy: store.space.Claim.hold
 CLOSE: Final = "close"  # a question without an answer: a directory

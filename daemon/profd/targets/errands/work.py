@@ -18,7 +18,7 @@ from profd.errors import Exhausted
 from profd.kernel.opening import may_open
 from profd.kernel.rights import received_descriptors
 from profd.targets.errands import sockets, words
-from profd.targets.pickup import Inode, Refused, Taken, TargetDirectory
+from profd.targets.pickup import Inode, NotTaken, Taken, TargetDirectory
 
 _PATH_COMPONENTS: Final = 64
 _KEEP_SIZE: Final = 1  # FALLOC_FL_
@@ -84,7 +84,7 @@ class Work:
 
     def _open(self, number: int, root: bytes, path: bytes, uid: int) -> list[Any]:
         opened = TargetDirectory.open(os.fsdecode(path), uid, Path(os.fsdecode(root)))
-        if isinstance(opened, Refused):
+        if isinstance(opened, NotTaken):
             return _refused(opened)
         self._directories[number] = opened
         return [words.ANSWER, None]
@@ -147,7 +147,7 @@ def _heard(conversation: socket.socket) -> bytes:
     return conversation.recv(words.MESSAGE_BYTES_MAX + 1)
 
 
-def _refused(why: Refused) -> list[Any]:
+def _refused(why: NotTaken) -> list[Any]:
     return [words.REFUSED, str(why.code), os.fsencode(why.message)]
 
 

@@ -18,7 +18,7 @@ import pytest
 from profd.targets import identity, procfs
 from profd.targets.errands.directory import Directory
 from profd.targets.identity import Accepted, Standing
-from profd.targets.pickup import Refusal, Refused
+from profd.targets.pickup import NotTaken, Refusal
 from profd.targets.process import Process, ProcessId
 
 from tests.support import other_program
@@ -207,7 +207,7 @@ async def test_a_directory_is_opened_in_no_other_program(target: Target) -> None
         opened.close()
         target.say("setuid")
         refused = await Directory.of(found, "/tmp")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotTaken)
     assert refused.code is Refusal.OTHER_PROGRAM
 
 
@@ -255,7 +255,7 @@ def test_without_the_right_nothing_is_held() -> None:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         with contextlib.closing(Accepted(ProcessId(os.getppid(), _start_ticks(os.getppid())), 0)) as found:
             why, opened = found.hold(), asyncio.run(Directory.of(found, "/tmp"))
-            refused = isinstance(opened, Refused) and opened.message == why and "CAP_SYS_PTRACE" in why
+            refused = isinstance(opened, NotTaken) and opened.message == why and "CAP_SYS_PTRACE" in why
             os._exit(0 if found.same and refused else 1)
     assert os.waitpid(ended, 0)[1] == 0
 

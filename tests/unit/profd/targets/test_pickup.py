@@ -15,7 +15,7 @@ from profd.disk import copying
 from profd.disk.copying import Room
 from profd.disk.space import Claim, Space
 from profd.targets import pickup
-from profd.targets.pickup import Refusal, Refused, Taken, TargetDirectory
+from profd.targets.pickup import NotTaken, Refusal, Taken, TargetDirectory
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def traces(root: Path) -> Path:
 
 
 def refusal(found: object) -> Refusal:
-    assert isinstance(found, Refused), found
+    assert isinstance(found, NotTaken), found
     return found.code
 
 
@@ -179,7 +179,7 @@ def test_no_space_is_said_before_it_runs_out(directory: TargetDirectory, traces:
     (traces / "t").write_bytes(os.urandom(100_000))
     found = directory.take("t", tmp_path / "copy", claim(99_999))
     assert refusal(found) is Refusal.NO_SPACE
-    assert isinstance(found, Refused)
+    assert isinstance(found, NotTaken)
     assert "may be written" in found.message
     assert not (tmp_path / "copy").exists()
     assert (traces / "t").exists()

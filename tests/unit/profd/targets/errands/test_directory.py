@@ -16,7 +16,7 @@ from profd.errors import DiskFull
 from profd.targets.errands import office as office_module
 from profd.targets.errands.directory import Directory, Silent
 from profd.targets.errands.office import Errands
-from profd.targets.pickup import Refusal, Refused, Taken
+from profd.targets.pickup import NotTaken, Refusal, Taken
 
 from tests.support.dead_files import dead_files, why_not
 from tests.support.waiting import eventually
@@ -81,12 +81,12 @@ async def test_what_a_directory_does(office: Errands, folder: Path, tmp_path: Pa
 async def test_what_is_refused_is_said_as_before(office: Errands, folder: Path, tmp_path: Path) -> None:
     (folder / "link").symlink_to(tmp_path)
     missing = await Directory.open(str(folder / "no"), OWN, ROOT, office)
-    assert isinstance(missing, Refused)
+    assert isinstance(missing, NotTaken)
     assert missing.code is Refusal.MISSING
     found = await opened(office, folder)
     for name, code in (("link", Refusal.LINK), ("nothing", Refusal.MISSING)):
         refused = await found.take(name, tmp_path / "copy")
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, NotTaken)
         assert refused.code is code
     found.close()
 
@@ -98,7 +98,7 @@ async def test_names_that_are_no_text(office: Errands, folder: Path, tmp_path: P
     found = await opened(office, strange)
     assert isinstance(await found.take(os.fsdecode(b"\xfd.json"), tmp_path / os.fsdecode(b"\xfc")), Taken)
     refused = await found.take(os.fsdecode(b"\xfb"), tmp_path / "copy")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotTaken)
     assert os.fsdecode(b"\xff\xfe") in refused.message
     found.close()
 
@@ -133,7 +133,7 @@ async def test_where_there_is_no_room_nothing_is_taken(office: Errands, folder: 
         claim.hold(0, 1)
     found = await opened(office, folder)
     refused = await found.take("t", tmp_path / "copy", claim)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotTaken)
     assert refused.code is Refusal.NO_SPACE
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own"]
     assert await found.look("t") is not None  # it goes on
@@ -149,7 +149,7 @@ async def test_a_pick_up_from_a_dead_disk_is_given_up(office: Errands, tmp_path:
         found = await opened(office, dead.folder, MALLORY, dead.root)
         refused = await found.take("t.json", tmp_path / "copy", claim)
         # THEN it is told why, nothing is left of it, and its process waits for the file system
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, NotTaken)
         assert refused.code is Refusal.NO_ANSWER
         assert "does not answer" in refused.message
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mount"]
@@ -167,7 +167,7 @@ async def test_a_pick_up_from_a_dead_disk_is_given_up(office: Errands, tmp_path:
 async def test_opening_and_looking_are_given_up(office: Errands, tmp_path: Path) -> None:
     with dead_files(tmp_path / "mount", MALLORY, "OPENDIR", "LOOKUP:t.json") as dead:
         refused = await Directory.open(str(dead.folder), MALLORY, dead.root, office)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, NotTaken)
         assert refused.code is Refusal.NO_ANSWER
     with dead_files(tmp_path / "mount", MALLORY, "LOOKUP:t.json") as dead:
         found = await opened(office, dead.folder, MALLORY, dead.root)
@@ -210,7 +210,7 @@ async def test_who_has_many_that_are_stuck_is_refused_and_nobody_else(
         said = []
         for _ in range(limits.ERRANDS_STUCK_PER_UID_MAX + 2):
             refused = await Directory.open(str(dead.folder), MALLORY, dead.root, office)
-            assert isinstance(refused, Refused)
+            assert isinstance(refused, NotTaken)
             said.append(refused.message)
         monkeypatch.setattr(limits, "ERRAND_SECONDS", 60.0)
         assert office.statistics()["stuck"] == limits.ERRANDS_STUCK_PER_UID_MAX
@@ -243,7 +243,7 @@ async def test_who_has_come_first_keeps_nobody_from_a_first_process(
     assert office.statistics()["processes"] == 3
     second = [await opened(office, folder, MALLORY + 100 + number) for number in range(3)]
     refused = await Directory.open(str(folder), MALLORY, ROOT, office)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, NotTaken)
     assert refused.code is Refusal.NO_ANSWER
     for each in (*first, *second):
         each.close()
