@@ -95,9 +95,13 @@ class Calls:
 
 
 class CallsGathered:
-    """Fed with tables in start order, which have name, kind, start, end, thread and parent."""
+    """Fed with tables in start order, which have name, kind, start, end, thread and parent.
 
-    def __init__(self) -> None:
+    `left_out`: tracks whose calls are not the program's.
+    """
+
+    def __init__(self, left_out: frozenset[int] = frozenset()) -> None:
+        self._left_out = np.array(sorted(left_out), dtype=np.int32)
         self._sort_of_name = np.zeros(0, dtype=np.uint8)
         self._operator = rules.Named(lambda name: name.startswith(("aten::", "PjitFunction(")))
         self._parts: dict[Call, list[tuple[Array, ...]]] = {call: [] for call in Call}
@@ -110,6 +114,8 @@ class CallsGathered:
             return
         kinds = table.column("kind")
         rows = rows[rules.is_kind(kinds[rows], *_HOST)]
+        if len(self._left_out):
+            rows = rows[~np.isin(table.column("thread")[rows], self._left_out)]
         start, lasting = table.columns["start"], durations(table)
         for call in np.unique(sort[rows]).tolist():
             chosen = rows[sort[rows] == call]

@@ -20,6 +20,7 @@ from profd.model.run_times import ThreadTimes, of_profd
 from profd.query import rules
 from profd.query.accounting import COVER_COLUMNS, kernel_name, window_of
 from profd.query.outside import OUTSIDE_COLUMNS, Outside
+from profd.query.own import own_tracks
 from profd.query.steps import StepMarks, why_none
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
@@ -56,8 +57,8 @@ class Facts:
 
     def __init__(self, reader: TraceReader) -> None:
         check_size(len(reader), "export a --window of the trace, import that, and ask it")
-        marks, calls, work, memory = StepMarks(), CallsGathered(), WorkGathered(), _MemoryGathered()
-        samples = _SamplesSeen()
+        marks, calls = StepMarks(), CallsGathered(own_tracks(reader.meta))
+        work, memory, samples = WorkGathered(), _MemoryGathered(), _SamplesSeen()
         for table in reader.iterate(_COLUMNS, args=False):
             for gathering in (marks, calls, work, memory, samples):
                 gathering.add(table)

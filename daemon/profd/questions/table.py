@@ -74,6 +74,7 @@ _TABLE: Final = (
     ),
     Question(
         *("tree", "The call tree of a trace.", "profd.query.tree:tree_lines", ROWS),
+        version=2,  # without threads of profd
         arguments=(
             Integer("max_depth", "Only so many levels; 0: all.", default=0, least=0),
             Integer("from_row", "Only the subtree of this row."),
@@ -82,6 +83,7 @@ _TABLE: Final = (
     ),
     Question(
         *("merged_tree", "All calls of one path together, the hottest first.", "profd.query.merged:merged_tree", VALUE),
+        version=2,  # without threads of profd
         arguments=(
             Integer("limit", "So many paths, those with most time; 0: as many as are allowed.", 0, 0),
             Text(
@@ -156,6 +158,7 @@ _TABLE: Final = (
     ),
     Question(
         *("merged_diff", "The call trees of two traces as one, each path with its time in both.", _MERGED_DIFF, VALUE),
+        version=2,  # without threads of profd
         arguments=(
             Trace("other", "The trace to compare with: what became of the first in it."),
             Integer("limit", "So many paths, those with most time in either; 0: as many as are allowed.", 0, 0),
@@ -206,6 +209,7 @@ _TABLE: Final = (
     ),
     Question(
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
+        version=2,  # without threads of profd
         cost=Cost.SHORT,
         of_capture="profd.answers.ranks.explain:explain_of_capture",
     ),
@@ -250,7 +254,10 @@ _TABLE: Final = (
         cost=Cost.GLANCE,
         arguments=(Integer("row", "Its row, as in `tree`.", default=0, least=0),),
     ),
-    Question("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
+    Question(
+        *("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
+        version=2,  # without threads of profd
+    ),
     Question("watch_host", "Processes and captures that you may see, as they change.", "", LIVE, offline=False),
 )
 

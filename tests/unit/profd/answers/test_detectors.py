@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,16 @@ def test_devices_that_ran_dry_in_a_wait(name: str, look: Look) -> None:
 )
 def test_waits_that_cost_little(rows: Any, look: Look) -> None:
     assert silent(look(synchronisation, training(rows)))
+
+
+@pytest.mark.parametrize(("thread", "blamed"), [("worker", True), ("profd-agent", False)])
+def test_waits_of_profd_are_not_the_programs(thread: str, blamed: bool, look: Look) -> None:
+    tracks = Tracks(threads=[{"id": 7, "process": 0}, {"id": 8, "process": 0, "name": thread}, {"id": 9, "process": 0}])
+
+    def rows(n: int) -> list[Event]:
+        return [replace(event, thread=BACKWARD) if "Synchronize" in event.name else event for event in waits(n)]
+
+    assert isinstance(look(synchronisation, training(rows), tracks=tracks), Finding) is blamed
 
 
 def idle(n: int, *, late: float, launched_before: bool = False) -> list[Event]:
