@@ -1,4 +1,4 @@
-"""`python -m bench [CASE …]`: the table of docs/performance.md."""
+"""`python -m bench [CASE[:PART] …]`: the table of docs/performance.md. A case that takes long has parts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", default=CASES, metavar="CASE", help=f"of {', '.join(CASES)}")
     parser.add_argument("--events", type=int, default=1_000_000, help="size of the generated trace")
     arguments = parser.parse_args()
-    unknown = set(arguments.cases) - set(CASES)
-    if unknown:
-        parser.error(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}")
+    wrong = next(filter(None, map(_wrong, arguments.cases)), "")
+    if wrong:
+        parser.error(wrong)
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     found = [show(row) for row in _rows(arguments.cases, arguments.events)]
     SCRATCH.mkdir(exist_ok=True)
@@ -36,9 +36,21 @@ def main() -> None:
     )
 
 
+def _wrong(name: str) -> str:
+    """Why there is no such case, or part of one."""
+    case, _, part = name.partition(":")
+    if case not in CASES:
+        return f"no case {case}; there are {', '.join(CASES)}"
+    parts = getattr(importlib.import_module(f"bench.cases.{case}"), "PARTS", {}) if part else {}
+    if part and part not in parts:
+        return f"no part {part} of {case}; there are {', '.join(parts) or 'none'}"
+    return ""
+
+
 def _rows(cases: list[str], events: int) -> Iterator[Row]:
-    for case in cases:
-        yield from importlib.import_module(f"bench.cases.{case}").rows(events)
+    for case, _, part in (name.partition(":") for name in cases):
+        rows = importlib.import_module(f"bench.cases.{case}").rows
+        yield from rows(events, part) if part else rows(events)
 
 
 def show(row: Row) -> Row:

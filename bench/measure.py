@@ -44,10 +44,11 @@ def child(
     arguments: dict[str, Any],
     python: str = sys.executable,
     environment: Mapping[str, str] | None = None,
+    limit: float | None = None,
 ) -> dict[str, Any]:
     """Run one function in a process of its own: seconds, cpu_seconds, peak_bytes, result.
 
-    `environment`: variables besides our own.
+    `environment`: variables besides our own. Raises subprocess.TimeoutExpired after `limit` seconds.
     """
     done = subprocess.run(
         [python, "-m", "bench.child", function, json.dumps(arguments)],
@@ -56,6 +57,7 @@ def child(
         capture_output=True,
         text=True,
         check=False,
+        timeout=limit,
     )
     for line in reversed(done.stdout.splitlines()):
         if line.startswith("RESULT "):

@@ -1,24 +1,26 @@
 """How often answers about ranks are right: on seeded jobs whose truth is known, and on real ones over gloo.
-Then what they cost.
+Then what they cost. Each of PARTS can be run alone: `python -m bench answers:growth`.
 
-`PROFD_BENCH_ANSWERS_JOBS` real jobs of each kind (0: none), of 2 and 4 ranks in turn.
+`PROFD_BENCH_ANSWERS_JOBS` real jobs of each kind, of 2 and 4 ranks in turn.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from profd.answers.ranks.ranks import ranks_of_capture
 from profd.query.captured import Captured
 from profd.workers.child import ALLOCATOR
 
-from bench import data
-from bench.measure import SCRATCH, Row, child
+from bench import data, measure
+from bench.measure import SCRATCH, ChildFailed, Row
 from bench.ours.answers import LATE
 from bench.ours.without_plant import pair
 from tests.support import gloo_jobs
@@ -35,23 +37,25 @@ STEPS = 20  # a trace of 100,000 events has too few outermost operators for 200
 SIZES = ((100_000 - STEPS, 1), (1_000_000 - STEPS, 1), (998_000 - STEPS, 10))  # events and copies: 10 M is the limit
 SECONDS = {"explain": 1.0, "critical": 3.0}  # of a million events
 PLANTS = ("5 ms in each 10th", "5 % always")
+NOTE_CHARS = 300
+
+child = functools.partial(measure.child, limit=300)
 
 
-def rows(events: int) -> Iterator[Row]:
-    """Seeded jobs first: they take half a minute."""
-    yield from _seeded()
-    if REAL:
-        yield from _real()
-        yield _without_plant()
-    yield from _many_ranks()
-    yield from _large_traces()
+def rows(events: int, part: str = "") -> Iterator[Row]:
+    """Of one part, or of all of them. Seeded jobs come first: they take half a minute."""
+    for name in [part] if part else PARTS:
+        try:
+            yield from PARTS[name]()
+        except (ChildFailed, subprocess.SubprocessError) as error:
+            yield Row("answers", f"{name}: no answer", "", met=False, note=str(error)[-NOTE_CHARS:])
 
 
 def _row(what: str, ours: str, bar: str, met: bool, note: str = "") -> Row:
     return Row("answers", what, ours, bar=bar, met=met, note=note)
 
 
-def _seeded() -> Iterator[Row]:
+def _matching() -> Iterator[Row]:
     cut = matching(PAIRS)
     told = f"{cut.right} right, {cut.wrong} wrong, {cut.refused} refused of {PAIRS}"
     yield _row("cut windows of two ranks matched", told, "300 right, 2 % refused", cut.right >= 294 and not cut.wrong)
@@ -63,7 +67,6 @@ def _seeded() -> Iterator[Row]:
     nccl = nccl_clocks(PAIRS)
     told = f"{nccl.median / 1000:.1f} us median, {nccl.worst / 1000:.1f} us worst"
     yield _row("clocks, NCCL-like, 50 ppm", told, "4 us, 20 us", nccl.median <= 4000 and nccl.worst <= 20_000)
-    yield from _stragglers()
 
 
 def _stragglers() -> Iterator[Row]:
@@ -96,12 +99,12 @@ def _real() -> Iterator[Row]:
         yield _row(f"gloo, {kind}", told, "95 %", right >= 0.95 * REAL, f"causes: {[_cause(one) for one in answers]}")
 
 
-def _without_plant() -> Row:
+def _without_plant() -> Iterator[Row]:
     pairs = [pair(kind, 2, TURNS) for kind in gloo_jobs.LATER for _ in range(PAIRS_OF_A_KIND)]
     close = sum(one.close for one in pairs)
     told = f"within 10 % in {close} of {len(pairs)}"
     note = "the mean step with the plant, in ms: " + "; ".join(map(str, pairs))
-    return _row(
+    yield _row(
         "gloo, the plant taken out: critical, and the same processes without it",
         told,
         "8 of 10",
@@ -170,3 +173,13 @@ def _cpu(question: str, stored: str, repeat: int) -> float:
     arguments = {"job": question, "trace_dir": stored, "repeat": repeat}
     taken: list[float] = child("bench.ours.engine:query_cpu", arguments, environment=ALLOCATOR)["result"]
     return statistics.median(taken)
+
+
+PARTS: Final[dict[str, Callable[[], Iterator[Row]]]] = {
+    "matching": _matching,
+    "stragglers": _stragglers,
+    "gloo": _real,
+    "what-if": _without_plant,
+    "many-ranks": _many_ranks,
+    "growth": _large_traces,
+}

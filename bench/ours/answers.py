@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profd.answers.ranks.comm import comm_of_capture
+from profd.answers.ranks.critical import critical_of_capture
 from profd.answers.ranks.ranks import ranks_of_capture
 from profd.query.captured import Captured
 
@@ -40,10 +41,12 @@ def _store(folder: Path, file: Path) -> int:
 
 def costs(root: str, traces: int) -> dict[str, float]:
     """Nanoseconds of CPU an event of questions about the first traces, the second time: the first one imports."""
-    capture, asked = (
-        Captured(sorted(Path(root).iterdir())[:traces]),
-        {"ranks": ranks_of_capture, "comm": comm_of_capture},
-    )
+    capture = Captured(sorted(Path(root).iterdir())[:traces])
+    asked: dict[str, Callable[[Captured], Any]] = {
+        "ranks": ranks_of_capture,
+        "comm": comm_of_capture,
+        "critical": critical_of_capture,
+    }
     events = sum(member.events or 0 for member in capture.members)
     return {name: min(_cpu(question, capture) for _ in range(2)) * 1e9 / events for name, question in asked.items()}
 

@@ -17,6 +17,7 @@ STEPS: Final = 80
 LATE: Final = 1  # the rank with the plant
 STEPS_OF_A_TURN: Final = 30
 NAP_SECONDS: Final = 0.003
+LIMIT_SECONDS: Final = 120  # of a job
 PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "function sleep"}
 """What is planted in rank LATE, by the kind of the job: a word of the name that a cause must have."""
 LATER: Final = ("sorts", "naps", "collectives")
@@ -24,7 +25,10 @@ LATER: Final = ("sorts", "naps", "collectives")
 
 
 def run(folder: Path, kind: str, ranks: int) -> list[Path]:
-    """Run a job to its end; the files of its ranks. CalledProcessError where one fails."""
+    """Run a job to its end; the files of its ranks.
+
+    Raises CalledProcessError where one fails, TimeoutExpired where it does not end.
+    """
     _run(folder, kind, ranks)
     return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
@@ -43,9 +47,15 @@ def _run(folder: Path, kind: str, ranks: int, *turns: str) -> None:
         )
         for rank in range(ranks)
     ]
-    for process in started:
-        if process.wait(300):
-            raise subprocess.CalledProcessError(process.returncode, process.args)
+    until = time.monotonic() + LIMIT_SECONDS
+    try:
+        for process in started:
+            if process.wait(max(until - time.monotonic(), 0)):
+                raise subprocess.CalledProcessError(process.returncode, process.args)
+    finally:  # a rank alone waits for the others for half an hour
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def nap() -> None:
