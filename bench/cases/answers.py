@@ -38,6 +38,7 @@ SIZES = ((100_000 - STEPS, 1), (1_000_000 - STEPS, 1), (998_000 - STEPS, 10))  #
 SECONDS = {"explain": 1.0, "critical": 3.0}  # of a million events
 PLANTS = ("5 ms in each 10th", "5 % always")
 NOTE_CHARS = 300
+TOLD_LEAST = 5  # jobs of which an estimate is told: of fewer no share is shown
 
 child = functools.partial(measure.child, limit=300)
 
@@ -101,16 +102,15 @@ def _real() -> Iterator[Row]:
 
 def _without_plant() -> Iterator[Row]:
     pairs = [pair(kind, 2, TURNS) for kind in gloo_jobs.LATER for _ in range(PAIRS_OF_A_KIND)]
-    close = sum(one.close for one in pairs)
-    told = f"within 10 % in {close} of {len(pairs)}"
+    told = [one for one in pairs if one.middle is not None]
+    close = sum(one.close for one in told)
     note = "the mean step with the plant, in ms: " + "; ".join(map(str, pairs))
-    yield _row(
-        "gloo, the plant taken out: critical, and the same processes without it",
-        told,
-        "8 of 10",
-        close >= 0.8 * len(pairs),
-        note,
-    )
+    what = "gloo, the plant taken out: critical, and the same processes without it"
+    found = f"within 10 % in {close} of {len(told)}, {len(pairs) - len(told)} not told"
+    enough = len(told) >= TOLD_LEAST  # a busy host delays collectives
+    yield Row("answers", what, found, bar="8 of 10", met=close >= 0.8 * len(told) if enough else None, note=note)
+    within = sum(one.within for one in pairs)
+    yield _row("the same: in the range", f"{within} of {len(pairs)}", "8 of 10", within >= 0.8 * len(pairs))
 
 
 def _asked(kind: str, ranks: int) -> dict[str, Any]:

@@ -20,6 +20,15 @@ _DRAWS = 2000
 
 
 @dataclass(frozen=True)
+class Said:
+    """Of one window with the plant, in ms: had rank LATE been as the others, the mean step lasted so long."""
+
+    least: float
+    most: float
+    middle: float | None  # not told
+
+
+@dataclass(frozen=True)
 class Pair:
     """Steps of one job as `critical` plays them, window by window: the mean step of each, in ms.
 
@@ -28,28 +37,49 @@ class Pair:
     """
 
     planted: list[float]
-    said: list[float]  # by `critical`, of the windows with the plant
+    said: list[Said]  # by `critical`, of the windows with the plant
     rerun: list[float]  # of the windows without it
 
     @property
+    def middle(self) -> float | None:
+        """The median of what was told; None where it was not in each window: the others were not the same host."""
+        told = [one.middle for one in self.said if one.middle is not None]
+        return statistics.median(told) if len(told) == len(self.said) else None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Medians of the shortest and of the longest."""
+        return statistics.median(one.least for one in self.said), statistics.median(one.most for one in self.said)
+
+    @property
     def close(self) -> bool:
-        """Within 10 % of the rerun, medians over the windows."""
-        said, rerun = statistics.median(self.said), statistics.median(self.rerun)
-        return abs(said - rerun) <= 0.1 * rerun
+        """Told, and within 10 % of the rerun, medians over the windows."""
+        rerun = statistics.median(self.rerun)
+        return self.middle is not None and abs(self.middle - rerun) <= 0.1 * rerun
+
+    @property
+    def within(self) -> bool:
+        """The rerun lies in the range that was said."""
+        least, most = self.range
+        return least <= statistics.median(self.rerun) <= most
 
     def __str__(self) -> str:
-        return f"{statistics.median(self.planted):.1f}: said {_between(self.said)}, rerun {_between(self.rerun)}"
+        least, most = self.range
+        told = "not told" if self.middle is None else f"{self.middle:.1f}"
+        return (
+            f"{statistics.median(self.planted):.1f}: said {told} ({least:.1f} to {most:.1f}), "
+            f"rerun {_between(self.rerun)}"
+        )
 
 
 def pair(kind: str, ranks: int, turns: int) -> Pair:
     """Run a job of as many windows with the plant and without it."""
     with tempfile.TemporaryDirectory() as folder:
-        windows = gloo_jobs.run_in_turns(Path(folder), kind, ranks, turns)
-        answers = [_asked(Path(folder) / f"window{number}", files) for number, files in enumerate(windows)]
-    planted, without = answers[::2], answers[1::2]
-    return Pair(
-        [_step_ms(one) for one in planted], [_said_ms(one) for one in planted], [_step_ms(one) for one in without]
-    )
+        planted, without = (
+            [_asked(Path(folder) / f"{which}{number}", files) for number, files in enumerate(windows)]
+            for which, windows in enumerate(gloo_jobs.run_in_turns(Path(folder), kind, ranks, turns))
+        )
+    return Pair([_step_ms(one) for one in planted], [_said(one) for one in planted], [_step_ms(one) for one in without])
 
 
 def _between(values: Sequence[float]) -> str:
@@ -70,8 +100,11 @@ def _step_ms(answer: dict[str, Any]) -> float:
     return mean
 
 
-def _said_ms(answer: dict[str, Any]) -> float:
-    """The same had rank LATE been as the others; a rank that is not on the path costs nothing."""
+def _said(answer: dict[str, Any]) -> Said:
+    """A rank that is not on the path costs nothing."""
     mine = next((one for one in answer["ranks"] if one["rank"] == gloo_jobs.LATE), None)
-    step = _step_ms(answer)
-    return step * mine["without_ns"] / answer["path"]["duration_ns"] if mine and mine["without_ns"] else step
+    step, whole = _step_ms(answer), answer["path"]["duration_ns"]
+    if mine is None:
+        return Said(step, step, step)
+    least, most = (step * mine[f"without_{which}_ns"] / whole for which in ("least", "most"))
+    return Said(least, most, None if mine["without_ns"] is None else step * mine["without_ns"] / whole)

@@ -1,11 +1,14 @@
 """Real jobs of PyTorch over gloo, each rank recorded by torch.profiler into a file: clean ones, and with a late rank.
 
 `python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [TURNS]` is one rank of a job. With TURNS there are as many
-windows with the plant and without it, in turn and in one process: what a host does meanwhile it does to both.
+windows with the plant and without it, in one process: what a host does meanwhile it does to both. Which of two comes
+first changes from pair to pair: a host that calms down favours neither.
 """
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
 import subprocess
 import sys
@@ -33,10 +36,16 @@ def run(folder: Path, kind: str, ranks: int) -> list[Path]:
     return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
 
-def run_in_turns(folder: Path, kind: str, ranks: int, turns: int) -> list[list[Path]]:
-    """The files of each window: with the plant, without it, with it, and so on."""
+def run_in_turns(folder: Path, kind: str, ranks: int, turns: int) -> tuple[list[list[Path]], list[list[Path]]]:
+    """The files of each window with the plant, and of each without it."""
     _run(folder, kind, ranks, str(turns))
-    return [[folder / f"rank{rank}-{window}.json" for rank in range(ranks)] for window in range(2 * turns)]
+    files = [[folder / f"rank{rank}-{window}.json" for rank in range(ranks)] for window in range(2 * turns)]
+    planted = [_planted(window) for window in range(2 * turns)]
+    return list(itertools.compress(files, planted)), list(itertools.compress(files, map(operator.not_, planted)))
+
+
+def _planted(window: int) -> bool:
+    return window % 4 in (0, 3)
 
 
 def _run(folder: Path, kind: str, ranks: int, *turns: str) -> None:
@@ -100,7 +109,7 @@ def main() -> None:
         dist.barrier()
         with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps") as profiler:
             for _ in range(STEPS_OF_A_TURN if turns else STEPS):
-                step(planted=window % 2 == 0)
+                step(planted=_planted(window))
                 profiler.step()
         profiler.export_chrome_trace(str(folder / (f"rank{rank}-{window}.json" if turns else f"rank{rank}.json")))
     dist.barrier()

@@ -20,14 +20,14 @@ def print_ranks_on_path(answer: dict[str, Any]) -> None:
     numbers = f"step {steps['first']}" if steps["n"] == 1 else f"steps {steps['first']}..{steps['last']}"
     met = counted(answer["path"]["meetings"], "collective")
     click.echo(f"What the end of {numbers} waited for over all ranks ({duration(whole)}, {met}):\n")
-    rows = [("work of", place(row), row, row["without_ns"]) for row in answer["ranks"]]
-    rows += [("collective", _collective(row), row, None) for row in answer["collectives"]]
+    rows = [("work of", place(row), row, _without(row, whole)) for row in answer["ranks"]]
+    rows += [("collective", _collective(row), row, "-") for row in answer["collectives"]]
     cells = (
         [
             share(row["path_ns"], whole),
             duration(row["path_ns"]),
             f"{row['times']:,}",
-            "-" if without is None else shorter(whole - without, whole),
+            without,
             where,
             name,
         ]
@@ -41,6 +41,16 @@ def print_ranks_on_path(answer: dict[str, Any]) -> None:
         click.echo(wrapped(printable(sentence), hang=2))
     for remark in answer["remarks"]:
         click.echo(wrapped(printable(remark), hang=2))
+
+
+def _without(row: dict[str, Any], whole: int) -> str:
+    """By how much shorter the steps were; two numbers where one was not told."""
+    if row["without_ns"] is not None:
+        return shorter(whole - row["without_ns"], whole)
+    if row["without_most_ns"] is None:
+        return "-"
+    most, least = (shorter(whole - row[f"without_{which}_ns"], whole) for which in ("most", "least"))
+    return f"{most.removesuffix(' %')} to {least}"
 
 
 def _collective(row: dict[str, Any]) -> str:

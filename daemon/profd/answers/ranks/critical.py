@@ -11,7 +11,7 @@ import numpy as np
 from profd.answers.explain import FOUND, NOT_ENOUGH
 from profd.answers.finding import percent
 from profd.answers.ranks.job import Job, head, job_of, name_of
-from profd.answers.ranks.meetings import NONE, Meetings, as_others, meetings
+from profd.answers.ranks.meetings import NONE, Lasts, Meetings, as_others, meetings
 from profd.answers.ranks.ranks import judge
 from profd.query.captured import Captured
 
@@ -19,6 +19,7 @@ PLAYED_MAX: Final = 5  # ranks that are played as the others are, those with mos
 DONORS: Final = 4
 MEETINGS_MIN: Final = 8
 SHARE_MIN: Final = 0.01  # of the steps, that a rank is said to cost
+TOLD_MIN: Final = 2 / 3  # of the longest that the steps may have lasted, the shortest: further apart nothing is told
 
 
 def critical_of_capture(capture: Captured, limit: int = 10) -> dict[str, Any]:
@@ -86,31 +87,27 @@ def _walk(found: Meetings) -> _Path:
 
 
 def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int) -> dict[str, Any]:
-    path = _walk(found)
-    whole = path.total
+    path, whole = _walk(found), found.lasts()
     order = sorted(path.work, key=lambda rank: (-path.work[rank], rank))
-    without = _without(found, order[:PLAYED_MAX])
+    without = {rank: without_rank(found, rank, whole) for rank in order[:PLAYED_MAX]}
     rows = [
         {
             **job.ranks[rank].member.origin,
             "path_ns": round(path.work[rank]),
             "times": path.times[rank],
-            "without_ns": round(without[rank]) if rank in without else None,
+            **(without[rank].as_json() if rank in without else _NOT_PLAYED),
         }
         for rank in order
     ]
     sentences = []
-    for rank in order:
-        gain = whole - without.get(rank, whole)
+    for rank, one in without.items():
         number = job.ranks[rank].member.rank
-        if number in late and gain >= SHARE_MIN * whole:
-            name = name_of(job.ranks[rank])
-            less = percent(round(gain), round(whole))
-            sentences.append(f"If {name} were as the others, the steps were {less} shorter. {late[number]}")
+        if number in late and whole.measured - one.middle >= SHARE_MIN * whole.measured:
+            sentences.append(f"{_sentence(name_of(job.ranks[rank]), one, whole)} {late[number]}")
     shown = rows[: limit or len(rows)]
     return {
         "path": {
-            "duration_ns": round(whole),
+            "duration_ns": round(path.total),
             "work_ns": round(sum(path.work.values())),
             "collectives_ns": round(sum(path.shared.values())),
             "meetings": sum(path.meetings.values()),
@@ -125,10 +122,47 @@ def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int
     }
 
 
-def _without(found: Meetings, ranks: list[int]) -> dict[int, float]:
-    """How long the steps last where each of these ranks is as the others are: the mean of some draws."""
-    lasts = {}
-    for rank in ranks:
-        ends = found.play(as_others(found, rank, DONORS), DONORS)
-        lasts[rank] = float(ends[:, -1].mean())
-    return lasts
+@dataclass(frozen=True, slots=True)
+class Without:
+    """How long the steps last where a rank is as the others are."""
+
+    least: float  # no meeting is delayed
+    middle: float  # of those that follow from: delays stay, and delays become less as the steps do
+    most: float  # delays stay
+
+    @property
+    def told(self) -> bool:
+        """Whether the range is narrow enough for one number."""
+        return self.least >= TOLD_MIN * self.most
+
+    def as_json(self) -> dict[str, int | None]:
+        """The keys of docs/json.md."""
+        middle = round(self.middle) if self.told else None
+        return {
+            "without_ns": middle,
+            "without_least_ns": round(self.least),
+            "without_most_ns": round(self.most),
+        }
+
+
+_NOT_PLAYED: Final = {"without_ns": None, "without_least_ns": None, "without_most_ns": None}
+
+
+def without_rank(found: Meetings, rank: int, whole: Lasts) -> Without:
+    """Of the rank in this place; `whole`: the steps as they are. The mean of some draws."""
+    lasts = found.lasts(as_others(found, rank, DONORS), DONORS)
+    less = lasts.undelayed * whole.measured / max(whole.undelayed, 1.0)
+    return Without(lasts.undelayed, (less + lasts.measured) / 2, lasts.measured)
+
+
+def _sentence(name: str, one: Without, whole: Lasts) -> str:
+    def shorter(lasts: float) -> str:
+        return percent(max(round(whole.measured - lasts), 0), round(whole.measured))
+
+    if one.told:
+        return f"If {name} were as the others, the steps were {shorter(one.middle)} shorter."
+    delayed = percent(round(whole.measured - whole.undelayed), round(whole.measured))
+    return (
+        f"If {name} were as the others, the steps were {shorter(one.most)} to {shorter(one.least)} shorter; not told "
+        f"more closely, since delays of collectives are {delayed} of them: a busy host or network, or {name}'s work."
+    )

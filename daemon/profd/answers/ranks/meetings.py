@@ -3,6 +3,10 @@
 A meeting is a collective that no rank leaves before the last has come. A rank comes to it so long after it has left the
 meeting before; all leave it so long after the last has come as that one was in it. Both distances stay as they were
 measured when the steps are played again. So no clocks are compared, but to order meetings of several groups.
+
+Some meetings last longer than the same meeting of other steps, with nobody late: a busy host runs a thread that it
+wakes only when another has had its turn, a network is shared. Whether such delays stay when a rank works less no trace
+says.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from profd.events.table import Array
 
 NONE: Final = -1
 MEETINGS_MAX: Final = 50_000  # that are played; 0.2 s for 10,000
+USUAL: Final = 0.25  # quantile of the same meeting that is not delayed: on a busy host more than half are
 OTHERS_MIN: Final = 3  # ranks whose middle tells what a step asks of each
 
 
@@ -35,7 +40,16 @@ class Met:
     work: Array  # float64: from the end of the meeting before to the arrival
     before: Array  # int64: that meeting's place among all; NONE: the window begins
     shared: Array  # float64, a value for each meeting: from the last arrival until all leave
+    usual: Array  # float64: of `shared`, what is no delay: what the same meeting lasts in a quarter of the steps
     step: int  # meetings in a step; 0: steps differ
+
+
+@dataclass(frozen=True, slots=True)
+class Lasts:
+    """The steps, in ns."""
+
+    measured: float  # with the delays of meetings as they were
+    undelayed: float  # with meetings that last as usual at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +63,18 @@ class Meetings:
 
     def play(self, changed: dict[int, Array] | None = None, variants: int = 1) -> Array:
         """When each meeting ends, a row for each variant. `changed`: work by the place in `met`, variants first."""
+        return self._play(changed or {}, variants, [one.shared[None] for one in self.met])
+
+    def lasts(self, changed: dict[int, Array] | None = None, variants: int = 1) -> Lasts:
+        """How long all steps last, the mean of the variants."""
+        both = [np.repeat([one.shared, one.usual], variants, axis=0) for one in self.met]
+        twice = {place: np.concatenate([works, works]) for place, works in (changed or {}).items()}
+        last = self._play(twice, 2 * variants, both)[:, -1]
+        return Lasts(float(last[:variants].mean()), float(last[variants:].mean()))
+
+    def _play(self, changed: dict[int, Array], variants: int, shared: Sequence[Array]) -> Array:
         works = [
-            (changed or {}).get(place, np.broadcast_to(one.work, (variants, *one.work.shape)))
+            changed.get(place, np.broadcast_to(one.work, (variants, *one.work.shape)))
             for place, one in enumerate(self.met)
         ]
         ends = np.zeros((variants, self.count + 1))  # the last column is NONE: where the window begins
@@ -58,7 +82,7 @@ class Meetings:
         for at, which in enumerate(self.of.tolist()):
             one, column = self.met[which], next_of[which]
             arrivals = ends[:, one.before[:, column]] + works[which][:, :, column]
-            ends[:, at] = arrivals.max(axis=1) + one.shared[column]
+            ends[:, at] = arrivals.max(axis=1) + shared[which][:, column]
             next_of[which] += 1
         found: Array = ends[:, : self.count]
         return found
@@ -118,8 +142,22 @@ def _met(ranks: Sequence[Rank], chosen: list[tuple[Group, Array, Array]], aligne
         shared = (group.end - group.start)[:, there].min(axis=0).astype(np.float64)
         first = int(group.ranks[0])
         step = _a_step(columns_of(ranks[first], first, aligned, group.start[0, there]))
-        found.append(Met(group, group.ranks, places, there, work, before, shared, step))
+        usual = usual_of(shared, [group.op[column] for column in there.tolist()], step)
+        found.append(Met(group, group.ranks, places, there, work, before, shared, usual, step))
     return found
+
+
+def usual_of(shared: Array, ops: Sequence[str], step: int) -> Array:
+    """What each meeting lasts, but no more than three quarters of those in its place of a step do.
+
+    Where steps differ, of those of its operation: sizes that differ look like delays there.
+    """
+    alike = np.arange(len(shared)) % step if step else np.unique(ops, return_inverse=True)[1]
+    usual = shared.copy()
+    for one in range(int(alike.max(initial=-1)) + 1):
+        these = np.flatnonzero(alike == one)
+        usual[these] = np.minimum(shared[these], np.quantile(shared[these], USUAL))
+    return usual
 
 
 def _came(place: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:
