@@ -1,110 +1,92 @@
-"""What `critical` says of a job without its late rank's plant, beside windows of the same processes that have none."""
+"""What `critical` says of steps with a late rank's plant, beside steps of the same window that have none."""
 
 from __future__ import annotations
 
-import statistics
+import dataclasses
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from profd.answers.ranks.critical import critical_of_capture
+from profd.answers.ranks.critical import Without, without_rank
+from profd.answers.ranks.job import job_of
+from profd.answers.ranks.meetings import Meetings, meetings
+from profd.answers.ranks.ranks import judge
+from profd.events.table import Array
 from profd.query.captured import Captured
 
 from tests.support import gloo_jobs
 from tests.support.importing import import_trace
 
-_DRAWS = 2000
-
-
-@dataclass(frozen=True)
-class Said:
-    """Of one window with the plant, in ms: had rank LATE been as the others, the mean step lasted so long."""
-
-    least: float
-    most: float
-    middle: float | None  # not told
-
 
 @dataclass(frozen=True)
 class Pair:
-    """Steps of one job as `critical` plays them, window by window: the mean step of each, in ms.
+    """The mean step of one job, in ms."""
 
-    Means alone are compared: a gain is a share of all steps together. A share of the median step would be another one,
-    since long steps that the host makes are no part of that.
-    """
-
-    planted: list[float]
-    said: list[Said]  # by `critical`, of the windows with the plant
-    rerun: list[float]  # of the windows without it
-
-    @property
-    def middle(self) -> float | None:
-        """The median of what was told; None where it was not in each window: the others were not the same host."""
-        told = [one.middle for one in self.said if one.middle is not None]
-        return statistics.median(told) if len(told) == len(self.said) else None
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Medians of the shortest and of the longest."""
-        return statistics.median(one.least for one in self.said), statistics.median(one.most for one in self.said)
+    planted: float
+    said: Without  # by `critical`, of the steps with the plant
+    without: float  # of the steps that have none
 
     @property
     def close(self) -> bool:
-        """Told, and within 10 % of the rerun, medians over the windows."""
-        rerun = statistics.median(self.rerun)
-        return self.middle is not None and abs(self.middle - rerun) <= 0.1 * rerun
+        """Within 10 %."""
+        return abs(self.said.middle - self.without) <= 0.1 * self.without
 
     @property
     def within(self) -> bool:
-        """The rerun lies in the range that was said."""
-        least, most = self.range
-        return least <= statistics.median(self.rerun) <= most
+        """The steps without the plant last what the range has."""
+        return self.said.least <= self.without <= self.said.most
 
     def __str__(self) -> str:
-        least, most = self.range
-        told = "not told" if self.middle is None else f"{self.middle:.1f}"
-        return (
-            f"{statistics.median(self.planted):.1f}: said {told} ({least:.1f} to {most:.1f}), "
-            f"rerun {_between(self.rerun)}"
-        )
+        said = self.said
+        told = f"{said.middle:.1f}" if said.told else "not told"
+        return f"{self.planted:.1f}: said {told} ({said.least:.1f} to {said.most:.1f}), without {self.without:.1f}"
 
 
-def pair(kind: str, ranks: int, turns: int) -> Pair:
-    """Run a job of as many windows with the plant and without it."""
+def pair(kind: str, ranks: int, seed: int) -> Pair:
+    """Run a job in which steps with the plant and without it take turns."""
     with tempfile.TemporaryDirectory() as folder:
-        planted, without = (
-            [_asked(Path(folder) / f"{which}{number}", files) for number, files in enumerate(windows)]
-            for which, windows in enumerate(gloo_jobs.run_in_turns(Path(folder), kind, ranks, turns))
-        )
-    return Pair([_step_ms(one) for one in planted], [_said(one) for one in planted], [_step_ms(one) for one in without])
+        stored = []
+        for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed):
+            stored.append(Path(folder) / file.stem)
+            import_trace(file, stored[-1], trace=file.stem, capture="c0123456789ab")
+        return compared(Captured(stored), np.array(gloo_jobs.planted(seed)))
 
 
-def _between(values: Sequence[float]) -> str:
-    """The median, and 90 % of medians of windows that are drawn again."""
-    drawn = np.median(np.random.default_rng(1).choice(values, (_DRAWS, len(values))), axis=1)
-    return f"{statistics.median(values):.1f} ({np.quantile(drawn, 0.05):.1f} to {np.quantile(drawn, 0.95):.1f})"
+def compared(capture: Captured, planted: Array) -> Pair:
+    """Of a recorded job; `planted`: whether each step that it made has the plant."""
+    job = job_of(capture)
+    found = meetings(job.ranks, job.matched, judge(job).aligned)
+    (one,) = found.met
+    late = next(at for at, rank in enumerate(job.ranks) if rank.member.rank == gloo_jobs.LATE)
+    # The recorder has all collectives of the window: which step one is of, its number says.
+    step = one.group.place[0, one.column] * len(planted) // len(job.ranks[int(one.ranks[0])].recorded)
+    of = {which: _steps(found, (planted[step] == which) & _whole(step, one.step)) for which in (True, False)}
+    lasts = {which: float(one.play()[0, -1]) for which, one in of.items()}
+    count = {which: one.count // found.met[0].step * 1e6 for which, one in of.items()}
+    said = without_rank(of[True], late, lasts[True])
+    by_step = {field.name: getattr(said, field.name) / count[True] for field in dataclasses.fields(said)}
+    return Pair(lasts[True] / count[True], Without(**by_step), lasts[False] / count[False])
 
 
-def _asked(folder: Path, files: Sequence[Path]) -> dict[str, Any]:
-    for file in files:
-        import_trace(file, folder / file.stem, trace=file.stem, capture="c0123456789ab")
-    answer: dict[str, Any] = critical_of_capture(Captured(sorted(folder.iterdir())))
-    return answer
+def _whole(step: Array, meetings_of_one: int) -> Array:
+    """Whether all meetings of the step of each are there."""
+    _, place, count = np.unique(step, return_inverse=True, return_counts=True)
+    whole: Array = count[place] == meetings_of_one
+    return whole
 
 
-def _step_ms(answer: dict[str, Any]) -> float:
-    mean: float = answer["path"]["duration_ns"] / answer["steps"]["n"] / 1e6
-    return mean
-
-
-def _said(answer: dict[str, Any]) -> Said:
-    """A rank that is not on the path costs nothing."""
-    mine = next((one for one in answer["ranks"] if one["rank"] == gloo_jobs.LATE), None)
-    step, whole = _step_ms(answer), answer["path"]["duration_ns"]
-    if mine is None:
-        return Said(step, step, step)
-    least, most = (step * mine[f"without_{which}_ns"] / whole for which in ("least", "most"))
-    return Said(least, most, None if mine["without_ns"] is None else step * mine["without_ns"] / whole)
+def _steps(found: Meetings, chosen: Array) -> Meetings:
+    """A job of some of the steps, one behind the other: each meeting with the work before it."""
+    (one,) = found.met
+    column = np.flatnonzero(chosen)
+    at = np.arange(len(column))
+    met = dataclasses.replace(
+        one,
+        at=at,
+        column=one.column[column],
+        work=one.work[:, column],
+        before=np.broadcast_to(at - 1, (len(one.ranks), len(column))),
+        shared=one.shared[column],
+    )
+    return Meetings([met], len(column), np.zeros(len(column), dtype=np.int64), 0)

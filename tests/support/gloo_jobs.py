@@ -1,15 +1,13 @@
 """Real jobs of PyTorch over gloo, each rank recorded by torch.profiler into a file: clean ones, and with a late rank.
 
-`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [TURNS]` is one rank of a job. With TURNS there are as many
-windows with the plant and without it, in one process: what a host does meanwhile it does to both. Which of two comes
-first changes from pair to pair: a host that calms down favours neither.
+`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [SEED]` is one rank of a job. With SEED, blocks of steps with
+the plant and without it take turns by chance, in one window: what a host does meanwhile it does to both.
 """
 
 from __future__ import annotations
 
-import itertools
-import operator
 import os
+import random
 import subprocess
 import sys
 import time
@@ -18,13 +16,17 @@ from typing import Final
 
 STEPS: Final = 80
 LATE: Final = 1  # the rank with the plant
-STEPS_OF_A_TURN: Final = 30
+BLOCK, BLOCKS = 4, 60  # steps that are alike; of a job with a seed
 NAP_SECONDS: Final = 0.003
 LIMIT_SECONDS: Final = 120  # of a job
 PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "function sleep"}
 """What is planted in rank LATE, by the kind of the job: a word of the name that a cause must have."""
-LATER: Final = ("sorts", "naps", "collectives")
-"""Plants that are taken out in turns; `collectives`: rank LATE comes late to each of the collectives of a step."""
+LATER: Final = ("sorts", "naps", "collectives", "waits")
+"""Plants that take turns; `collectives`: rank LATE comes late to each of the collectives of a step; `waits`: all ranks
+wait as for a device, rank LATE longer, so that no core is busy with the job.
+"""
+WAITS_SECONDS: Final = (0.006, 0.009)  # before each of two collectives
+WAITS_LATER_SECONDS: Final = 0.005
 
 
 def run(folder: Path, kind: str, ranks: int) -> list[Path]:
@@ -36,24 +38,23 @@ def run(folder: Path, kind: str, ranks: int) -> list[Path]:
     return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
 
-def run_in_turns(folder: Path, kind: str, ranks: int, turns: int) -> tuple[list[list[Path]], list[list[Path]]]:
-    """The files of each window with the plant, and of each without it."""
-    _run(folder, kind, ranks, str(turns))
-    files = [[folder / f"rank{rank}-{window}.json" for rank in range(ranks)] for window in range(2 * turns)]
-    planted = [_planted(window) for window in range(2 * turns)]
-    return list(itertools.compress(files, planted)), list(itertools.compress(files, map(operator.not_, planted)))
+def run_in_turns(folder: Path, kind: str, ranks: int, seed: int) -> list[Path]:
+    """The same of a job with a seed."""
+    _run(folder, kind, ranks, str(seed))
+    return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
 
-def _planted(window: int) -> bool:
-    return window % 4 in (0, 3)
+def planted(seed: int) -> list[bool]:
+    """Of each step; in half of the blocks."""
+    blocks = [True, False] * (BLOCKS // 2)
+    random.Random(seed).shuffle(blocks)
+    return [one for one in blocks for _ in range(BLOCK)]
 
 
-def _run(folder: Path, kind: str, ranks: int, *turns: str) -> None:
+def _run(folder: Path, kind: str, ranks: int, *seed: str) -> None:
     command = [sys.executable, "-m", "tests.support.gloo_jobs", str(folder), kind]
     started = [
-        subprocess.Popen(
-            [*command, str(rank), str(ranks), *turns], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        subprocess.Popen([*command, str(rank), str(ranks), *seed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for rank in range(ranks)
     ]
     until = time.monotonic() + LIMIT_SECONDS
@@ -87,8 +88,14 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     inputs, numbers = torch.randn(64, 256), torch.randn(40_000)
 
-    def step(planted: bool = True) -> None:
-        late = kind if planted and rank == LATE else ""
+    def step(with_plant: bool = True) -> None:
+        late = kind if with_plant and rank == LATE else ""
+        if kind == "waits":
+            for seconds in WAITS_SECONDS:
+                time.sleep(seconds + (WAITS_LATER_SECONDS if late else 0.0))
+                dist.all_reduce(numbers)
+            optimizer.step()
+            return
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
         if late == "sorts":
@@ -104,14 +111,13 @@ def main() -> None:
 
     for _ in range(3):
         step()
-    turns = int(sys.argv[5]) if len(sys.argv) > 5 else 0
-    for window in range(2 * turns or 1):
-        dist.barrier()
-        with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps") as profiler:
-            for _ in range(STEPS_OF_A_TURN if turns else STEPS):
-                step(planted=_planted(window))
-                profiler.step()
-        profiler.export_chrome_trace(str(folder / (f"rank{rank}-{window}.json" if turns else f"rank{rank}.json")))
+    steps = planted(int(sys.argv[5])) if len(sys.argv) > 5 else [True] * STEPS
+    dist.barrier()
+    with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps") as profiler:
+        for one in steps:
+            step(one)
+            profiler.step()
+    profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
     dist.barrier()
 
 

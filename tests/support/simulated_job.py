@@ -33,6 +33,7 @@ class Plan:
     world: int = 0  # what the files say; 0: as many as there are
     seed: int = 1
     operators: int = 1  # of a step; on a device each launches a kernel
+    delays: int = 0  # by up to so much more each second collective lasts
 
 
 def files(folder: Path, plan: Plan) -> list[Path]:
@@ -53,6 +54,8 @@ def _times(plan: Plan) -> list[np.ndarray]:
             if step % plan.every == plan.every - 1:
                 arrived[rank] += more
         free = arrived.max() + TRANSFER_NS + random.integers(0, 20_000, plan.ranks)
+        if plan.delays and step % 2:
+            free += int(random.integers(plan.delays))
         found.append(np.stack([begun, begun + work, arrived, free]))
     return found
 

@@ -11,7 +11,7 @@ import numpy as np
 from profd.answers.explain import FOUND, NOT_ENOUGH
 from profd.answers.finding import percent
 from profd.answers.ranks.job import Job, head, job_of, name_of
-from profd.answers.ranks.meetings import NONE, Lasts, Meetings, as_others, meetings
+from profd.answers.ranks.meetings import NONE, Meetings, as_others, meetings
 from profd.answers.ranks.ranks import judge
 from profd.query.captured import Captured
 
@@ -19,7 +19,7 @@ PLAYED_MAX: Final = 5  # ranks that are played as the others are, those with mos
 DONORS: Final = 4
 MEETINGS_MIN: Final = 8
 SHARE_MIN: Final = 0.01  # of the steps, that a rank is said to cost
-TOLD_MIN: Final = 2 / 3  # of the longest that the steps may have lasted, the shortest: further apart nothing is told
+TOLD_WITHIN: Final = 0.1  # of an estimate, the ends of its range: further away it is not told
 
 
 def critical_of_capture(capture: Captured, limit: int = 10) -> dict[str, Any]:
@@ -87,7 +87,8 @@ def _walk(found: Meetings) -> _Path:
 
 
 def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int) -> dict[str, Any]:
-    path, whole = _walk(found), found.lasts()
+    path = _walk(found)
+    whole = path.total
     order = sorted(path.work, key=lambda rank: (-path.work[rank], rank))
     without = {rank: without_rank(found, rank, whole) for rank in order[:PLAYED_MAX]}
     rows = [
@@ -102,12 +103,12 @@ def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int
     sentences = []
     for rank, one in without.items():
         number = job.ranks[rank].member.rank
-        if number in late and whole.measured - one.middle >= SHARE_MIN * whole.measured:
+        if number in late and whole - one.middle >= SHARE_MIN * whole:
             sentences.append(f"{_sentence(name_of(job.ranks[rank]), one, whole)} {late[number]}")
     shown = rows[: limit or len(rows)]
     return {
         "path": {
-            "duration_ns": round(path.total),
+            "duration_ns": round(whole),
             "work_ns": round(sum(path.work.values())),
             "collectives_ns": round(sum(path.shared.values())),
             "meetings": sum(path.meetings.values()),
@@ -124,16 +125,17 @@ def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """How long the steps last where a rank is as the others are."""
+    """How long the steps last where a rank is as the others are. The ends are those of a second run, in 8 of 10."""
 
-    least: float  # no meeting is delayed
-    middle: float  # of those that follow from: delays stay, and delays become less as the steps do
+    least: float  # delays shrink as the steps do
+    middle: float
     most: float  # delays stay
+    delays: float
 
     @property
     def told(self) -> bool:
         """Whether the range is narrow enough for one number."""
-        return self.least >= TOLD_MIN * self.most
+        return (1 - TOLD_WITHIN) * self.middle <= self.least and self.most <= (1 + TOLD_WITHIN) * self.middle
 
     def as_json(self) -> dict[str, int | None]:
         """The keys of docs/json.md."""
@@ -148,21 +150,24 @@ class Without:
 _NOT_PLAYED: Final = {"without_ns": None, "without_least_ns": None, "without_most_ns": None}
 
 
-def without_rank(found: Meetings, rank: int, whole: Lasts) -> Without:
-    """Of the rank in this place; `whole`: the steps as they are. The mean of some draws."""
+def without_rank(found: Meetings, rank: int, whole: float) -> Without:
+    """Of the rank in this place; `whole`: how long the steps last. The mean of some draws."""
     lasts = found.lasts(as_others(found, rank, DONORS), DONORS)
-    less = lasts.undelayed * whole.measured / max(whole.undelayed, 1.0)
-    return Without(lasts.undelayed, (less + lasts.measured) / 2, lasts.measured)
+    delays = lasts.measured - lasts.undelayed
+    less = lasts.undelayed * whole / max(whole - delays, 1.0)
+    less, most = sorted((less, lasts.measured))
+    return Without(less * max(1 - lasts.error, 0.0), (less + most) / 2, most * (1 + lasts.error), delays)
 
 
-def _sentence(name: str, one: Without, whole: Lasts) -> str:
+def _sentence(name: str, one: Without, whole: float) -> str:
     def shorter(lasts: float) -> str:
-        return percent(max(round(whole.measured - lasts), 0), round(whole.measured))
+        return percent(max(round(whole - lasts), 0), round(whole))
 
     if one.told:
         return f"If {name} were as the others, the steps were {shorter(one.middle)} shorter."
-    delayed = percent(round(whole.measured - whole.undelayed), round(whole.measured))
+    delays = percent(round(one.delays), round(whole))
     return (
         f"If {name} were as the others, the steps were {shorter(one.most)} to {shorter(one.least)} shorter; not told "
-        f"more closely, since delays of collectives are {delayed} of them: a busy host or network, or {name}'s work."
+        f"more closely, since {delays} of them are delays (what takes longer than the same in other steps): a busy "
+        "host, a busy network, or steps that differ."
     )

@@ -4,13 +4,13 @@ A meeting is a collective that no rank leaves before the last has come. A rank c
 meeting before; all leave it so long after the last has come as that one was in it. Both distances stay as they were
 measured when the steps are played again. So no clocks are compared, but to order meetings of several groups.
 
-Some meetings last longer than the same meeting of other steps, with nobody late: a busy host runs a thread that it
-wakes only when another has had its turn, a network is shared. Whether such delays stay when a rank works less no trace
-says.
+Some meetings, and some work, last longer than the same in other steps: a busy host runs a thread that it wakes only
+when another has had its turn, a network is shared. Whether such delays stay when a rank works less no trace says.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +25,8 @@ from profd.events.table import Array
 
 NONE: Final = -1
 MEETINGS_MAX: Final = 50_000  # that are played; 0.2 s for 10,000
-USUAL: Final = 0.25  # quantile of the same meeting that is not delayed: on a busy host more than half are
+USUAL: Final = 0.25  # quantile of the same work or meeting that is not delayed: on a busy host more than half are
+BATCHES, STUDENT = 5, 1.53  # of steps; the quantile of Student's t for these, in which 8 of 10 lie
 OTHERS_MIN: Final = 3  # ranks whose middle tells what a step asks of each
 
 
@@ -40,16 +41,30 @@ class Met:
     work: Array  # float64: from the end of the meeting before to the arrival
     before: Array  # int64: that meeting's place among all; NONE: the window begins
     shared: Array  # float64, a value for each meeting: from the last arrival until all leave
-    usual: Array  # float64: of `shared`, what is no delay: what the same meeting lasts in a quarter of the steps
     step: int  # meetings in a step; 0: steps differ
+
+    @property
+    def place_in_step(self) -> Array | None:
+        """Of each meeting; None where steps differ."""
+        return np.arange(len(self.at)) % self.step if self.step else None
+
+    @property
+    def alike(self) -> Array:
+        """A number for meetings that should take equally long: those in one place of a step, or of one operation."""
+        place = self.place_in_step
+        if place is not None:
+            return place
+        found: Array = np.unique([self.group.op[column] for column in self.column.tolist()], return_inverse=True)[1]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Lasts:
     """The steps, in ns."""
 
-    measured: float  # with the delays of meetings as they were
-    undelayed: float  # with meetings that last as usual at most
+    measured: float  # with delays as they were
+    undelayed: float  # where nothing takes longer than usual
+    error: float  # a share: by how much a second run of as many steps differs, in 8 of 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +80,24 @@ class Meetings:
         """When each meeting ends, a row for each variant. `changed`: work by the place in `met`, variants first."""
         return self._play(changed or {}, variants, [one.shared[None] for one in self.met])
 
-    def lasts(self, changed: dict[int, Array] | None = None, variants: int = 1) -> Lasts:
-        """How long all steps last, the mean of the variants."""
-        both = [np.repeat([one.shared, one.usual], variants, axis=0) for one in self.met]
-        twice = {place: np.concatenate([works, works]) for place, works in (changed or {}).items()}
-        last = self._play(twice, 2 * variants, both)[:, -1]
-        return Lasts(float(last[:variants].mean()), float(last[variants:].mean()))
+    def lasts(self, changed: dict[int, Array], variants: int) -> Lasts:
+        """How long all steps last, the mean of the variants; `changed` as for `play`."""
+        undelayed = {
+            place: usual_of(changed.get(place, one.work[None]), one.place_in_step) for place, one in enumerate(self.met)
+        }
+        least = self._play(undelayed, variants, [usual_of(one.shared, one.alike)[None] for one in self.met])
+        ends = self.play(changed, variants)
+        return Lasts(float(ends[:, -1].mean()), float(least[:, -1].mean()), self._error(ends.mean(axis=0)))
+
+    def _error(self, ends: Array) -> float:
+        """By how much two runs of as many steps differ, in 8 of 10, as a share: from the means of some batches."""
+        steps = [one.step for one in self.met]
+        whole = sum(steps) if all(steps) else 1
+        size = max(self.count // BATCHES // whole, 1) * whole
+        lasted = np.diff(ends[size - 1 :: size], prepend=0.0)[-BATCHES:]
+        if len(lasted) < BATCHES:
+            return 1.0
+        return float(STUDENT * math.sqrt(2 / BATCHES) * lasted.std(ddof=1) / lasted.mean())
 
     def _play(self, changed: dict[int, Array], variants: int, shared: Sequence[Array]) -> Array:
         works = [
@@ -142,21 +169,21 @@ def _met(ranks: Sequence[Rank], chosen: list[tuple[Group, Array, Array]], aligne
         shared = (group.end - group.start)[:, there].min(axis=0).astype(np.float64)
         first = int(group.ranks[0])
         step = _a_step(columns_of(ranks[first], first, aligned, group.start[0, there]))
-        usual = usual_of(shared, [group.op[column] for column in there.tolist()], step)
-        found.append(Met(group, group.ranks, places, there, work, before, shared, usual, step))
+        found.append(Met(group, group.ranks, places, there, work, before, shared, step))
     return found
 
 
-def usual_of(shared: Array, ops: Sequence[str], step: int) -> Array:
-    """What each meeting lasts, but no more than three quarters of those in its place of a step do.
+def usual_of(times: Array, alike: Array | None) -> Array:
+    """Times that are no longer than the shortest quarter of those that are alike. Columns are the last axis.
 
-    Where steps differ, of those of its operation: sizes that differ look like delays there.
+    None: nothing is alike.
     """
-    alike = np.arange(len(shared)) % step if step else np.unique(ops, return_inverse=True)[1]
-    usual = shared.copy()
-    for one in range(int(alike.max(initial=-1)) + 1):
+    usual = times.copy()
+    if alike is None:
+        return usual
+    for one in np.unique(alike).tolist():
         these = np.flatnonzero(alike == one)
-        usual[these] = np.minimum(shared[these], np.quantile(shared[these], USUAL))
+        usual[..., these] = np.minimum(times[..., these], np.quantile(times[..., these], USUAL, axis=-1, keepdims=True))
     return usual
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from profd.answers.ranks.critical import Without, without_rank
 from profd.answers.ranks.matched import Group
-from profd.answers.ranks.meetings import NONE, Meetings, Met, as_others, usual_of
+from profd.answers.ranks.meetings import NONE, Meetings, Met, as_others
 
 from tests.support.many_ranks import ask
 from tests.support.simulated_job import STEP_NS, Plan
@@ -37,6 +38,20 @@ def test_the_path_leads_over_the_late_rank(tmp_path: Path, device: bool) -> None
     (sentence,) = answer["sentences"]
     assert sentence.startswith("If rank 1 were as the others, the steps were 16 % shorter. Rank 1 ")
     assert "aten::sort" in sentence
+
+
+def test_a_range_is_said_where_collectives_are_delayed_as_on_a_busy_host(tmp_path: Path) -> None:
+    """GIVEN each second collective lasts up to 30 ms longer THEN no number is told, and the range has the truth."""
+    answer = told(tmp_path, Plan(late={1: 2_000_000}, delays=30_000_000))
+    path, (first, *_) = answer["path"], answer["ranks"]
+    assert first["without_ns"] is None
+    truth = path["duration_ns"] - answer["steps"]["n"] * 2_000_000
+    assert first["without_least_ns"] < truth < first["without_most_ns"]
+    (sentence,) = answer["sentences"]
+    assert re.match(
+        r"If rank 1 were as the others, the steps were \d+ % to \d+ % shorter; not told more close", sentence
+    )
+    assert "Rank 1 comes" in sentence
 
 
 def test_nobody_is_named_where_no_rank_is_late(tmp_path: Path) -> None:
@@ -69,8 +84,7 @@ def played(work: Array, delays: Array | None = None) -> Meetings:
     group = Group("", np.arange(ranks), start, start, start, ["all_reduce"] * count)
     at = np.arange(count)
     shared = 100_000.0 + (np.zeros(count) if delays is None else delays)
-    usual = usual_of(shared, ["all_reduce"] * count, BUCKETS)
-    met = Met(group, np.arange(ranks), at, at, work, before, shared, usual, BUCKETS)
+    met = Met(group, np.arange(ranks), at, at, work, before, shared, BUCKETS)
     return Meetings([met], count, np.zeros(count, dtype=np.int64), 0)
 
 
@@ -138,22 +152,22 @@ def on_a_busy_host(seed: int, busy: float, shrinks: bool) -> tuple[Without, floa
 
     found = played(work, delays(busy))
     share = last(played(clean)) / last(played(work)) if shrinks else 1.0
-    return without_rank(found, odd, found.lasts()), last(played(clean, delays(busy * share)))
+    return without_rank(found, odd, last(found)), last(played(clean, delays(busy * share)))
 
 
 @pytest.mark.parametrize("shrinks", [False, True], ids=["delays stay", "delays shrink"])
 @pytest.mark.parametrize("busy", BUSY)
 def test_the_range_has_what_the_steps_last_on_a_busy_host(busy: float, shrinks: bool) -> None:
-    """But for a tenth of chance: its delays come at other moments the second time. What is told lies within 10 %."""
+    """But for chance: delays come at other moments the second time. What is told is right within 10 %."""
     close = []
     for seed in BUSY_SEEDS:
         said, truth = on_a_busy_host(seed, busy, shrinks)
-        assert 0.98 * said.least <= truth <= 1.1 * said.most
+        assert 0.98 * said.least <= truth <= 1.05 * said.most
         if said.told:
             close.append(abs(said.middle - truth) <= 0.1 * truth)
     assert sum(close) >= 0.9 * len(close)
-    often = busy == BUSY[-1]  # of a host that delays most meetings it is not always told
-    assert (len(close) < len(BUSY_SEEDS)) == often
+    if busy in (BUSY[0], BUSY[-1]):
+        assert len(close) == (len(BUSY_SEEDS) if not busy else 0)
 
 
 def test_delays_that_shrink_with_the_steps_are_half_expected() -> None:
@@ -173,7 +187,7 @@ def test_groups_that_share_a_rank_wait_through_it() -> None:
     def met(ranks: list[int], at: int, work: list[float], before: list[int]) -> Met:
         group = Group(str(at), np.array(ranks), start, start, start, ["barrier"])
         column = np.array([[each] for each in work]), np.array([[each] for each in before])
-        return Met(group, np.array(ranks), np.array([at]), np.array([0]), *column, np.array([1.0]), np.array([1.0]), 0)
+        return Met(group, np.array(ranks), np.array([at]), np.array([0]), *column, np.array([1.0]), 0)
 
     found = Meetings(
         [met([0, 1], 0, [100.0, 10.0], [NONE, NONE]), met([1, 2], 1, [5.0, 20.0], [0, NONE])], 2, np.array([0, 1]), 0
