@@ -19,6 +19,9 @@ PLAYED_MAX: Final = 5  # ranks that are played as the others are, those with mos
 DONORS: Final = 4
 MEETINGS_MIN: Final = 8
 SHARE_MIN: Final = 0.01  # of the steps, that a rank is said to cost
+# So much more a meeting may be delayed to which ranks come together than one in which they wait for a late rank, whose
+# threads are all that is to wake then: two jobs had 0.4 and 0.8.
+TOGETHER: Final = 0.5
 TOLD_WITHIN: Final = 0.1  # of an estimate, the ends of its range: further away it is not told
 
 
@@ -128,8 +131,8 @@ class Without:
     """How long the steps last where a rank is as the others are. The ends are those of a second run, in 8 of 10."""
 
     least: float  # delays shrink as the steps do
-    middle: float
-    most: float  # delays stay
+    middle: float  # of that, and where delays stay
+    most: float  # delays stay, and meetings have more of them (TOGETHER)
     delays: float
 
     @property
@@ -155,8 +158,9 @@ def without_rank(found: Meetings, rank: int, whole: float) -> Without:
     lasts = found.lasts(as_others(found, rank, DONORS), DONORS)
     delays = lasts.measured - lasts.undelayed
     less = lasts.undelayed * whole / max(whole - delays, 1.0)
-    less, most = sorted((less, lasts.measured))
-    return Without(less * max(1 - lasts.error, 0.0), (less + most) / 2, most * (1 + lasts.error), delays)
+    less, stays = sorted((less, lasts.measured))
+    most = max(stays, min(stays + TOGETHER * lasts.delayed, whole))
+    return Without(less * max(1 - lasts.error, 0.0), (less + stays) / 2, most * (1 + lasts.error), delays)
 
 
 def _sentence(name: str, one: Without, whole: float) -> str:

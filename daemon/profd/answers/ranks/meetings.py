@@ -64,6 +64,7 @@ class Lasts:
 
     measured: float  # with delays as they were
     undelayed: float  # where nothing takes longer than usual
+    delayed: float  # of what is measured, delays of meetings alone
     error: float  # a share: by how much a second run of as many steps differs, in 8 of 10
 
 
@@ -85,9 +86,11 @@ class Meetings:
         undelayed = {
             place: usual_of(changed.get(place, one.work[None]), one.place_in_step) for place, one in enumerate(self.met)
         }
-        least = self._play(undelayed, variants, [usual_of(one.shared, one.alike)[None] for one in self.met])
+        usual = [usual_of(one.shared, one.alike)[None] for one in self.met]
         ends = self.play(changed, variants)
-        return Lasts(float(ends[:, -1].mean()), float(least[:, -1].mean()), self._error(ends.mean(axis=0)))
+        met, least = (float(self._play(each, variants, usual)[:, -1].mean()) for each in (changed, undelayed))
+        measured = float(ends[:, -1].mean())
+        return Lasts(measured, least, measured - met, self._error(ends.mean(axis=0)))
 
     def _error(self, ends: Array) -> float:
         """By how much two runs of as many steps differ, in 8 of 10, as a share: from the means of some batches."""
