@@ -23,6 +23,7 @@ from google.protobuf import json_format
 from profd.errors import ProfdError
 from profd.offline import run_here
 from profd.questions.library import Library
+from profd.rpc.answers import Answers
 from profd.rpc.traces import TraceServicer
 from profd.segments.meta import TraceMeta
 from profd.store.store import Store, StoreLimits
@@ -184,7 +185,8 @@ async def of_rpcs(root: Path) -> dict[str, Any]:
         def write(self, action: str, uid: int, **details: object) -> None:
             raise AssertionError(action)
 
-    servicer = TraceServicer(Library(store, run_here, "node7", used), Audit(), lambda uid: False)
+    library = Library(store, run_here, "node7", used)
+    servicer = TraceServicer(library, Audit(), Answers(library, lambda uid: False))
     callers.enter(ANN)
     answers = {}
     for method, request in RPCS:

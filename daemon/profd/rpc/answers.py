@@ -6,47 +6,77 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
+from profd import limits
 from profd.errors import BadInput
-from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES
+from profd.fairness.shares import Holder, Share, Shares
+from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES, MiB
 from profd.model.question import Cost
 from profd.questions.library import Library
 from profd.questions.reading import Asked, with_record
+from profd.rpc.calls import current_task
 from profd.rpc.stream import streamed
 from profd.trust import caller as callers
 
 _OTHERWISE: Final = "ask for fewer rows (`limit`), or by SQL, or export the trace"
+_HELD: Final = Share(
+    *("answers_held", "MiB of answers that wait for their readers"),
+    *(limits.ANSWERS_HELD_MIB_PER_UID, limits.ANSWERS_HELD_MIB_MAX, limits.ANSWERS_HELD_MIB_RESERVED),
+    retry_seconds=1,
+)
 
 Crowded = Callable[[int], bool]  # whether others than this uid wait for a worker
 
 
-async def pieces(library: Library, asked: Asked, crowded: Crowded) -> AsyncGenerator[bytes, None]:
-    """The bytes of an answer. Raises the job's error, and Exhausted where the client does not read for too long."""
-    if asked.question.cost is not Cost.LONG:
-        text = await _short(library, asked)
-        for at in range(0, len(text), RPC_CHUNK_BYTES):
-            yield text[at : at + RPC_CHUNK_BYTES]
-        return
-    uid = callers.current().uid
-    produced = streamed(lambda fd: library.answer(asked, fd), crowded=lambda: crowded(uid))
-    async with contextlib.aclosing(produced) as chunks:
-        async for chunk in chunks:
-            yield chunk
+class Answers:
+    """Answers of a library to all callers, and what the daemon holds of them until it is read."""
 
+    def __init__(self, library: Library, crowded: Crowded) -> None:
+        self._library = library
+        self._crowded = crowded
+        self._held = Shares(_HELD)
 
-async def whole(library: Library, asked: Asked, most: int, otherwise: str) -> bytes:
-    """A short answer as its worker wrote it: the daemon does not parse bytes whose size a trace decides.
+    async def pieces(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+        """The bytes of an answer.
 
-    Raises BadInput above `most` bytes; `otherwise` is a sentence that names another way to ask.
-    """
-    text = bytearray()
-    async with contextlib.aclosing(streamed(lambda fd: library.answer(asked, fd))) as chunks:
-        async for chunk in chunks:
-            text += chunk
-            if len(text) > most:
-                raise BadInput(f"the answer has more than {most} bytes, the limit; {otherwise}")
-    return bytes(text)
+        Raises the job's error, Exhausted where the client does not read for too long, and Refused.
+        """
+        if asked.question.cost is not Cost.LONG:
+            text = await self._short(asked)
+            for at in range(0, len(text), RPC_CHUNK_BYTES):
+                yield text[at : at + RPC_CHUNK_BYTES]
+            return
+        uid = callers.current().uid
+        produced = streamed(lambda fd: self._library.answer(asked, fd), crowded=lambda: self._crowded(uid))
+        async with contextlib.aclosing(produced) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
+    async def whole(self, asked: Asked, most: int, otherwise: str) -> bytes:
+        """A short answer as its worker wrote it: the daemon does not parse bytes whose size a trace decides.
 
-async def _short(library: Library, asked: Asked) -> bytes:
-    answer = await whole(library, asked, ANSWER_BYTES_MAX, _OTHERWISE)
-    return with_record(answer, asked.traces[0]) if asked.question.with_record else answer
+        It counts as held until the call of this task has ended. Raises BadInput above `most` bytes (`otherwise` is a
+        sentence that names another way to ask), and Refused where its user leaves too much unread.
+        """
+        text, counted = bytearray(), 0
+        async with contextlib.aclosing(streamed(lambda fd: self._library.answer(asked, fd))) as chunks:
+            try:
+                async for chunk in chunks:
+                    text += chunk
+                    if len(text) > most:
+                        raise BadInput(f"the answer has more than {most} bytes, the limit; {otherwise}")
+                    while counted < len(text) // MiB:
+                        self._hold(Holder.of(callers.current()))
+                        counted += 1
+            except BaseException:
+                text.clear()  # the error's traceback has this frame, and lives until the collector finds it
+                raise
+        return bytes(text)
+
+    def _hold(self, holder: Holder) -> None:
+        """One MiB more, until the call has been answered: what nobody reads is memory, too. Raises Refused."""
+        self._held.hold(holder)
+        current_task().add_done_callback(lambda _done: self._held.give_back(holder))
+
+    async def _short(self, asked: Asked) -> bytes:
+        answer = await self.whole(asked, ANSWER_BYTES_MAX, _OTHERWISE)
+        return with_record(answer, asked.traces[0]) if asked.question.with_record else answer

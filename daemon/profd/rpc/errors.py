@@ -74,7 +74,16 @@ def _fitting(message: str) -> str:
     clean = message.encode("utf-8", "replace").decode()
     encoded = 0
     for count, character in enumerate(clean):
-        encoded += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        encoded += _cost(character)
         if encoded > _ENCODED_BYTES_MAX:
             return f"{clean[:count]} ..."
     return clean
+
+
+def _cost(character: str) -> int:
+    """The bytes of the longer of its two forms: `%0A` or `\\u000a`."""
+    if character < " " or character == "\x7f":
+        return 6
+    if character > "~" or character == "%":
+        return 3 * len(character.encode())
+    return 2 if character in '"\\' else 1

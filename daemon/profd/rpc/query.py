@@ -19,7 +19,7 @@ from profd.model.question import Question, Scope
 from profd.questions.library import Library
 from profd.questions.reading import Asked
 from profd.questions.table import QUESTIONS, find
-from profd.rpc.answers import Crowded, pieces
+from profd.rpc.answers import Answers
 from profd.rpc.live import lines
 from profd.rpc.traces import trace_message
 from profd.trust import caller as callers
@@ -28,10 +28,10 @@ from profd.trust import caller as callers
 class QueryServicer(query_pb2_grpc.QueryServiceServicer):
     """All calls of the service."""
 
-    def __init__(self, library: Library, crowded: Crowded, live: HostWatch | None = None) -> None:
+    def __init__(self, library: Library, answers: Answers, live: HostWatch | None = None) -> None:
         """`live`: None, and nothing is said of the host."""
         self._library = library
-        self._crowded = crowded
+        self._answers = answers
         self._live = live
 
     async def Query(self, request: pb.QueryRequest, context: object) -> AsyncIterator[pb.QueryResponse]:
@@ -45,7 +45,7 @@ class QueryServicer(query_pb2_grpc.QueryServiceServicer):
         capture = scope.capture if scope.WhichOneof("of") == "capture" else None
         asked = await self._library.asked(callers.current(), request.name, scope.trace, values, capture)
         yield pb.QueryResponse(header=_header(asked))
-        async with contextlib.aclosing(pieces(self._library, asked, self._crowded)) as answer:
+        async with contextlib.aclosing(self._answers.pieces(asked)) as answer:
             async for piece in answer:
                 yield pb.QueryResponse(data=piece)
 

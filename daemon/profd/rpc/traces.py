@@ -28,7 +28,7 @@ from profd.limits import (
 )
 from profd.questions.library import Library
 from profd.questions.reading import Asked
-from profd.rpc.answers import Crowded, pieces, whole
+from profd.rpc.answers import Answers
 from profd.rpc.imports import received
 from profd.rpc.in_turn import InTurn
 from profd.rpc.translate import text
@@ -66,12 +66,12 @@ def _streamed(question: str) -> Callable[[TraceServicer, Message, object], Async
 
 
 class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
-    """All calls of the service. `crowded` says whether others than this uid wait for a worker."""
+    """All calls of the service."""
 
-    def __init__(self, library: Library, audit: Audit, crowded: Crowded) -> None:
+    def __init__(self, library: Library, audit: Audit, answers: Answers) -> None:
         self._library = library
         self._audit = audit
-        self._crowded = crowded
+        self._answers = answers
         self._lists = InTurn()
         self._changes = InTurn()  # each waits for the disk, and names of readers for the network, in a thread of all
 
@@ -116,14 +116,14 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
 
     async def Summary(self, request: pb.TraceRef, context: object) -> pb.SummaryResponse:
         asked = await self._asked("summary", request)
-        summary = await whole(self._library, asked, SUMMARY_BYTES_MAX, _IN_PARTS)
+        summary = await self._answers.whole(asked, SUMMARY_BYTES_MAX, _IN_PARTS)
         return pb.SummaryResponse(trace=trace_message(asked.traces[0]), summary_json=summary.rstrip())
 
     async def KeyAverages(self, request: pb.KeyAveragesRequest, context: object) -> pb.KeyAveragesResponse:
         asked = await self._asked("top", request)
         limit = min(asked.arguments["limit"] or _ROWS_ASKED, _ROWS_ASKED)
         asked = replace(asked, arguments={**asked.arguments, "limit": limit})
-        text = await whole(self._library, asked, KEY_AVERAGES_BYTES_MAX, _OTHERWISE)
+        text = await self._answers.whole(asked, KEY_AVERAGES_BYTES_MAX, _OTHERWISE)
         # In Python, row by row: others have their turns.
         return await in_thread(Holder.of(callers.current()), _averages_message, text)
 
@@ -169,7 +169,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
 
     async def _chunks(self, question: str, request: Message) -> AsyncGenerator[pb.DataChunk, None]:
         asked = await self._asked(question, request)
-        async with contextlib.aclosing(pieces(self._library, asked, self._crowded)) as answer:
+        async with contextlib.aclosing(self._answers.pieces(asked)) as answer:
             async for piece in answer:
                 yield pb.DataChunk(data=piece)
 

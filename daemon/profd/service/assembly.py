@@ -57,6 +57,7 @@ from profd.limits import LISTEN_BACKLOG
 from profd.observers.observers import Observers
 from profd.questions.jobs import DIRECTORIES, GLANCES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
+from profd.rpc.answers import Answers
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
@@ -470,6 +471,7 @@ class Daemon:
         pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
         self._closing.callback(pushed.close)
         collectives = Collectives(self._agents, Asked(self._pool, short=SHORT))
+        answers = Answers(self._library, self._pool.crowded)
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,
@@ -477,11 +479,11 @@ class Daemon:
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
-                TraceServicer(self._library, self._audit, self._pool.crowded),
+                TraceServicer(self._library, self._audit, answers),
             ),
             "profd.v1.QueryService": (
                 query_pb2_grpc.add_QueryServiceServicer_to_server,
-                QueryServicer(self._library, self._pool.crowded, live(self._manager)),
+                QueryServicer(self._library, answers, live(self._manager)),
             ),
             "profd.v1.IngestService": (
                 ingest_pb2_grpc.add_IngestServiceServicer_to_server,

@@ -57,7 +57,7 @@ class Audit:
 )
 async def test_one_change_of_a_user_at_a_time(call: str, request_: Any) -> None:
     library = Library()
-    servicer: Any = TraceServicer(library, Audit(), lambda uid: False)  # type: ignore[arg-type]  # as much as is asked
+    servicer: Any = TraceServicer(library, Audit(), None)  # type: ignore[arg-type]  # as much as is asked
 
     async def change(uid: int) -> None:
         callers.enter(Caller(uid=uid, gid=uid, user=f"u{uid}", admin=False, pid=0))
@@ -85,7 +85,7 @@ async def test_a_change_whose_caller_went_away_counts_until_its_end_and_is_in_th
 ) -> None:
     """Who cancels each call would have as many threads as there are, and nobody would know what was done."""
     library, audit = Library(), Audit()
-    servicer: Any = TraceServicer(library, audit, lambda uid: False)  # type: ignore[arg-type]  # as much as is asked
+    servicer: Any = TraceServicer(library, audit, None)  # type: ignore[arg-type]  # as much as is asked
     callers.enter(Caller(uid=1, gid=1, user="u", admin=False, pid=0))
     async with asyncio.timeout(LONG):
         gone, here = (asyncio.create_task(getattr(servicer, call)(asked, None)) for asked in (first, second))

@@ -1,24 +1,32 @@
-"""Answers that a trace can make as large as it likes: the daemon passes them on, and parses few rows."""
+"""Answers that a trace can make as large as it likes: the daemon passes them on, parses few rows, and holds few."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
+from profd import limits
+from profd.errors import BadInput
+from profd.fairness.shares import Refused
+from profd.limits import MiB
 from profd.offline import run_here
 from profd.questions.library import Library
-from profd.rpc import answers, traces
+from profd.rpc import answers, errors, traces
 from profd.rpc.guard import Guard
 from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
 from profd.rpc.traces import TraceServicer
 from profd.store.store import Store
 from profd.telemetry.metrics import Metrics
+from profd.trust import caller as callers
 from profd.trust.caller import Caller
 from profd.trust.token import Tokens
 from profproto.v1 import query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
@@ -37,8 +45,9 @@ class Rig:
         self.results: list[dict[str, Any]] = []
         tokens = Tokens()
         library = Library(store, self.run)
-        trace = TraceServicer(library, Audit(), lambda uid: False)
-        query = QueryServicer(library, lambda uid: False)
+        given = answers.Answers(library, lambda uid: False)
+        trace = TraceServicer(library, Audit(), given)
+        query = QueryServicer(library, given)
         servicers = {
             "profd.v1.TraceService": (trace_pb2_grpc.add_TraceServiceServicer_to_server, trace),
             "profd.v1.QueryService": (query_pb2_grpc.add_QueryServiceServicer_to_server, query),
@@ -100,3 +109,55 @@ async def test_an_answer_has_so_many_bytes(rig: Rig, monkeypatch: pytest.MonkeyP
         await rig.averages(trace_pb2.KeyAveragesRequest(id=FIRST), metadata=rig.metadata)
     with pytest.raises(grpc.aio.AioRpcError, match="more than 1000 bytes, the limit; ask for fewer rows"):
         await rig.top()
+
+
+class Megabytes:
+    """A library whose answers have so many."""
+
+    async def answer(self, asked: Any, fd: int) -> None:
+        """`asked`: the number."""
+        out = os.dup(fd)
+        await asyncio.to_thread(_written, out, asked * MiB)
+
+
+def _written(fd: int, size: int) -> None:
+    with open(fd, "wb") as file:
+        file.write(bytes(size))
+
+
+async def test_what_a_user_leaves_unread_counts_until_its_call_ends() -> None:
+    library: Any = Megabytes()
+    made: Any = answers.Answers(library, lambda uid: False)
+    done, read = asyncio.Semaphore(0), asyncio.Event()
+
+    async def ask(uid: int, size: int) -> int:
+        callers.enter(Caller(uid=uid, gid=uid, user=f"u{uid}", admin=False, pid=0))
+        answer = await made.whole(size, 1 << 40, "")
+        done.release()
+        await read.wait()
+        return len(answer)
+
+    most = limits.ANSWERS_HELD_MIB_PER_UID // 64
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        unread = [group.create_task(ask(1, 64)) for _ in range(most)]
+        for _ in unread:
+            await done.acquire()
+        with pytest.raises(Refused, match="256 of 256 MiB of answers that wait for their readers at once") as refused:
+            await asyncio.create_task(ask(1, 1))
+        assert (refused.value.kind, refused.value.retry_seconds) == ("answers_held", 1)
+        others = [group.create_task(ask(2, 64)), group.create_task(ask(1, 0))]  # a small one holds nothing
+        for _ in others:
+            await done.acquire()
+        read.set()
+    assert await asyncio.create_task(ask(1, 64)) == 64 * MiB
+
+
+@pytest.mark.parametrize("character", ["\0", "\n", '"', "\\", "%", "a", "\x7f", "\u0431", "\u202e", "\U0001f600"])
+def test_a_sentence_fits_into_metadata_in_both_of_its_forms(character: str) -> None:
+    told = errors.detail(BadInput(character * 10_000))
+    message = str(told["message"])
+    assert message.endswith(" ...")
+    assert len(message) > 200
+    # As gRPC encodes it: what is printable stays.
+    assert len(quote(message, safe="".join(map(chr, range(32, 127))).replace("%", ""))) <= 3004
+    assert len(json.dumps(told)) < 4000

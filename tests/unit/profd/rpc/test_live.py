@@ -19,6 +19,7 @@ from profd.capture.host_watch import HostWatch
 from profd.capture.manager import CaptureManager
 from profd.model.capture import Phase
 from profd.questions.library import Library
+from profd.rpc.answers import Answers
 from profd.rpc.guard import Guard
 from profd.rpc.live import live
 from profd.rpc.query import QueryServicer
@@ -82,7 +83,7 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         add = query_pb2_grpc.add_QueryServiceServicer_to_server
         with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
             guard = Guard(tokens, AuditList(), Metrics())
-            servicer = QueryServicer(library, lambda uid: False, watch)
+            servicer = QueryServicer(library, Answers(library, lambda uid: False), watch)
             server = RpcServer(Path(name) / "s", guard, {"profd.v1.QueryService": (add, servicer)})
             await server.open(lambda file: file.chmod(0o600))
             async with grpc.aio.insecure_channel(f"unix:{Path(name) / 's'}") as channel:

@@ -18,7 +18,7 @@ from profd.offline import run_here
 from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS
 from profd.questions.library import Library
 from profd.questions.table import QUESTIONS
-from profd.rpc.answers import pieces
+from profd.rpc.answers import Answers
 from profd.rpc.guard import Guard
 from profd.rpc.query import QueryServicer, plain
 from profd.rpc.server import RpcServer
@@ -49,6 +49,7 @@ class Rig:
         library = Library(
             store, self.run, "node7", lambda action, caller, record: self.used.append((action, record.id))
         )
+        answers = Answers(library, lambda uid: False)
         tokens = Tokens()
         add, add_old = (
             query_pb2_grpc.add_QueryServiceServicer_to_server,
@@ -58,8 +59,8 @@ class Rig:
             folder / "s",
             Guard(tokens, self, Metrics()),
             {
-                "profd.v1.QueryService": (add, QueryServicer(library, lambda uid: False)),
-                "profd.v1.TraceService": (add_old, TraceServicer(library, self, lambda uid: False)),
+                "profd.v1.QueryService": (add, QueryServicer(library, answers)),
+                "profd.v1.TraceService": (add_old, TraceServicer(library, self, answers)),
             },
         )
         self.metadata = (("profd-token", tokens.issue(ANN)),)
@@ -152,7 +153,7 @@ async def test_a_capture_in_a_confined_worker(tmp_path: Path) -> None:
 
     async def ask(name: str, **arguments: Any) -> Any:
         asked = await library.asked(ANN, name, "", arguments, CAPTURE)
-        return json.loads(b"".join([piece async for piece in pieces(library, asked, lambda uid: False)]))
+        return json.loads(b"".join([piece async for piece in Answers(library, lambda uid: False).pieces(asked)]))
 
     by_rank = await ask("top", by="rank")
     assert {row["rank"] for row in by_rank["rows"]} == {0, 1, 2}
