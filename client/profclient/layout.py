@@ -19,11 +19,12 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote
 
 from profclient.errors import ClientError, UsageError
+from profclient.inside import Inside
 
 COMMIT_FILE: Final = "_COMMIT.json"
 FORMAT: Final = 1
@@ -53,20 +54,34 @@ class CaptureFolder:
     """
 
     def __init__(self, into: Path, capture: str) -> None:
-        self._into = into
+        self.into = into
         self._capture = capture
         self.final = into / partition("capture", capture)
-        self.partial = into / f".{self.final.name}.{os.getpid()}.part"
+        self._name = f".{self.final.name}.{os.getpid()}.part"
+        self._above = -1  # `into`, open
+        self._inside: Inside
 
     def __enter__(self) -> CaptureFolder:
         if self.final.exists():
             raise UsageError(f"{self.final} is there already: remove it, or name another directory.")
-        with self._writing():
-            self.partial.mkdir(parents=True)
+        with self._writing(), contextlib.ExitStack() as undo:
+            self.into.mkdir(parents=True, exist_ok=True)
+            self._above = os.open(self.into, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            undo.callback(os.close, self._above)
+            os.mkdir(self._name, dir_fd=self._above)
+            self._inside = Inside(self._above, self._name)
+            undo.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.partial, ignore_errors=True)
+        shutil.rmtree(self._name, ignore_errors=True, dir_fd=self._above)
+        self._inside.close()
+        os.close(self._above)
+
+    @property
+    def partial(self) -> Path:
+        """Where it is written, as this process alone can name it."""
+        return self._inside.path
 
     def add(self, traces: Sequence[Mapping[str, Any]], bundle: Iterator[bytes]) -> list[dict[str, Any]]:
         """Write the traces (`host`, `rank`, `trace`, and what else the commit is to say) of a bundle that has them all.
@@ -76,7 +91,7 @@ class CaptureFolder:
         places = {str(one["trace"]): _place(one) for one in traces}
         try:
             with self._writing():
-                files = unpack(bundle, {trace: self.partial / place for trace, place in places.items()})
+                files = unpack(bundle, self._inside, places)
         except (tarfile.TarError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClientError(f"the capture arrived damaged ({error}): export it again.") from error
         return [{**one, "path": places[str(one["trace"])], "files": files[str(one["trace"])]} for one in traces]
@@ -85,9 +100,13 @@ class CaptureFolder:
         """All traces are there: what `_COMMIT.json` says."""
         said = {"format": FORMAT, "capture": self._capture, "traces": traces, **more}
         with self._writing():
-            _write_synced(self.partial / COMMIT_FILE, json.dumps(said))
-            self.partial.rename(self.final)
-            _sync(self._into)
+            with self._inside.create(COMMIT_FILE) as file:
+                file.write(json.dumps(said).encode("ascii"))
+                file.flush()
+                os.fsync(file.fileno())
+            self._inside.sync()
+            os.rename(self._name, self.final.name, src_dir_fd=self._above, dst_dir_fd=self._above)
+            os.fsync(self._above)
         return said
 
     @contextlib.contextmanager
@@ -95,7 +114,7 @@ class CaptureFolder:
         try:
             yield
         except OSError as error:
-            raise UsageError(f"{error.filename or self._into} cannot be written: {error.strerror}.") from error
+            raise UsageError(f"{self.into} cannot be written: {error.strerror}.") from error
 
 
 def write_capture(
@@ -120,7 +139,7 @@ def _place(trace: Mapping[str, Any]) -> str:
     return "/".join(partition(name, trace[name]) for name in _ORIGIN)
 
 
-def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dict[str, dict[str, Any]]]:
+def unpack(pieces: Iterator[bytes], inside: Inside, places: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
     """The files of a bundle of these traces, each trace in its own new directory, synced: {trace: {name: what it has}}.
 
     ustar without extensions, whose headers may be as long as they like. ValueError for what is no file of these traces,
@@ -129,7 +148,7 @@ def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dic
     found: dict[str, dict[str, Any]] = {}
     files: dict[str, dict[str, dict[str, Any]]] = {trace: {} for trace in places}
     for folder in places.values():
-        folder.mkdir(parents=True)
+        inside.make(folder)
     archive = _Stream(pieces)
     while True:
         header = _header(archive)
@@ -140,14 +159,14 @@ def unpack(pieces: Iterator[bytes], places: Mapping[str, Path]) -> dict[str, dic
         if name == _MANIFEST:
             _compare(archive, header.size, found)
             break
-        found[header.name] = _copied(archive, header.size, places[trace] / name if trace else None)
+        found[header.name] = _copied(archive, header.size, inside.create(f"{places[trace]}/{name}") if trace else None)
         if trace:
             files[trace][name] = found[header.name]
     for trace, folder in places.items():
         if not files[trace]:
             raise ValueError(f"it has no trace {trace}")
-        for place in (folder, *folder.parents[:3]):
-            _sync(place)
+        for place in (folder, *map(str, PurePosixPath(folder).parents)):
+            inside.sync("" if place == "." else place)
     return files
 
 
@@ -168,10 +187,10 @@ def _compare(archive: _Stream, size: int, found: Mapping[str, Any]) -> None:
         raise ValueError("it is not what its manifest says")
 
 
-def _copied(archive: _Stream, left: int, path: Path | None) -> dict[str, Any]:
+def _copied(archive: _Stream, left: int, into: BinaryIO | None) -> dict[str, Any]:
     """Copy the contents and skip the padding."""
     digest, size = hashlib.sha256(), left
-    with open(os.devnull if path is None else path, "wb") as file:
+    with open(os.devnull, "wb") if into is None else into as file:
         while left:
             piece = archive.read(min(_COPY_BYTES, left))
             if not piece:
@@ -179,7 +198,7 @@ def _copied(archive: _Stream, left: int, path: Path | None) -> dict[str, Any]:
             file.write(piece)
             digest.update(piece)
             left -= len(piece)
-        if path is not None:
+        if into is not None:
             file.flush()
             os.fsync(file.fileno())
     archive.read(-size % tarfile.BLOCKSIZE)
@@ -202,19 +221,3 @@ class _Stream:
             self._rest += piece
         found, self._rest = self._rest[:size], self._rest[size:]
         return found
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

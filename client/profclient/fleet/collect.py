@@ -148,23 +148,23 @@ async def _brought(
             came = 0
             async for piece in host.ask(request):
                 came += len(piece)
-                _check_room(folder.partial, came, host_bytes)
+                _check_room(folder, came, host_bytes)
                 spool.write(piece)
                 await asyncio.sleep(pace.wait(len(piece)))  # what is not read is not sent: the windows of a relay
             spool.seek(0)
         except OSError as error:
-            raise UsageError(f"{folder.partial} cannot be written: {error.strerror}.") from error
+            raise UsageError(f"{folder.into} cannot be written: {error.strerror}.") from error
         return await asyncio.to_thread(folder.add, listed, iter(functools.partial(spool.read, _READ_BYTES), b""))
 
 
-def _check_room(folder: Path, came: int, most: int) -> None:
+def _check_room(folder: CaptureFolder, came: int, most: int) -> None:
     """Raises ClientError where a host sends more than is wanted of it, or than leaves room to unpack it."""
     if came > most:
         raise ClientError(f"its traces have more than {most:,} bytes, which --host-bytes allows from one host.")
-    disk = shutil.disk_usage(folder)
+    disk = shutil.disk_usage(folder.partial)
     if disk.free - came < FREE_MIN * disk.total:
         raise ClientError(
-            f"its traces need more room than {folder.parent} has: {FREE_MIN:.0%} of the disk stay free. Free some, or "
+            f"its traces need more room than {folder.into} has: {FREE_MIN:.0%} of the disk stay free. Free some, or "
             "name another --to."
         )
 

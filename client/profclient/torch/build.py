@@ -9,12 +9,13 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from profclient.errors import ClientError, NotFoundError, UsageError
+from profclient.errors import ClientError, DeniedError, NotFoundError, UsageError
 from profclient.torch import builds, notes, sources
 from profclient.torch import private as private_place
 from profclient.torch.builds import Build, Key
@@ -154,8 +155,7 @@ def build(torch: Torch, into: Path | None = None, *, private: bool = False) -> B
     if into is None:
         with private_place.place(place.parent.parent):
             return build(torch, place, private=True)
-    work = _workplace(place, private=private)
-    try:
+    with _workplace(place, private=private) as (name, work):
         library = work / builds.LIBRARY
         _compile(command(torch, chosen, library), work)
         library.chmod(0o644)
@@ -166,19 +166,27 @@ def build(torch: Torch, into: Path | None = None, *, private: bool = False) -> B
         done = Build(work, torch.key, builds.digest_of(library), torch.python, _version(chosen), made, cuda, without)
         builds.write_manifest(done)
         notes.forget_failure(place, torch.key)
-        return _enter(done, place / torch.key.directory)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        return _enter(done, name, place / torch.key.directory)
 
 
-def _workplace(place: Path, *, private: bool) -> Path:
-    """A new directory in it, where things are made before they get their names."""
-    try:
-        if not private:
-            place.mkdir(mode=0o755, parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=notes.BUILDING, dir=place))
-    except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror or error}") from None
+@contextlib.contextmanager
+def _workplace(place: Path, *, private: bool) -> Iterator[tuple[Path, Path]]:
+    """A new directory in it, where things are made before they get their names: its name, and a path that stays.
+
+    Where the place is another user's, the name may soon be that of another directory, with links in it; the path is for
+    this process and those it starts.
+    """
+    with contextlib.ExitStack() as opened:
+        try:
+            if not private:
+                place.mkdir(mode=0o755, parents=True, exist_ok=True)
+            name = Path(tempfile.mkdtemp(prefix=notes.BUILDING, dir=place))
+            opened.callback(shutil.rmtree, name, ignore_errors=True)
+            work = private_place.opened(opened, name)
+        except OSError as error:
+            raise UsageError(f"{place} cannot be written: {error.strerror or error}") from None
+        os.set_inheritable(work, True)
+        yield name, Path(f"/proc/self/fd/{work}")
 
 
 def _compile(arguments: list[str], scratch: Path) -> None:
@@ -222,16 +230,21 @@ def _version(chosen: list[str]) -> str:
     return (done.stdout.splitlines() or [chosen[0]])[0]
 
 
-def _enter(built: Build, directory: Path) -> Build:
-    """Rename the finished directory to its place. One that is there is moved away first; a loaded one stays usable."""
+def _enter(built: Build, name: Path, directory: Path) -> Build:
+    """Rename the finished directory to its place. One that is there is moved away first; a loaded one stays usable.
+
+    Raises DeniedError where that name was another directory's by then.
+    """
     old = Path(tempfile.mkdtemp(prefix=".old-", dir=directory.parent))
     try:
         with contextlib.suppress(FileNotFoundError):
             directory.rename(old)  # which is empty; beside it, since a rename elsewhere can be kept waiting by anybody
-        built.path.rename(directory)
+        name.rename(directory)
     finally:
         shutil.rmtree(old, ignore_errors=True)
-    return builds.read(directory)
+    if not os.path.samestat(directory.lstat(), built.path.stat()):
+        raise DeniedError(f"{directory} is not what was built: who owns {directory.parent} exchanged it")
+    return replace(built, path=directory)
 
 
 def known(places: list[Path]) -> list[tuple[Build | None, Path, str]]:

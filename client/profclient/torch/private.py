@@ -53,6 +53,14 @@ def _below(opened: contextlib.ExitStack, above: int, name: str, path: Path) -> i
         raise DeniedError(f"{path / name} is no directory, or a symbolic link: {_BY_HAND}") from None
 
 
+def opened(until: contextlib.ExitStack, path: Path) -> int:
+    """A directory of this user's, open as long as `until` is. Raises DeniedError for another's or a link, OSError."""
+    try:
+        return _own(until, os.open(path, _DIRECTORY | os.O_NOFOLLOW), path)
+    except NotADirectoryError:
+        raise DeniedError(f"{path} is no directory, or a symbolic link: {_BY_HAND}") from None
+
+
 def _own(opened: contextlib.ExitStack, descriptor: int, path: Path) -> int:
     opened.callback(os.close, descriptor)
     info = os.fstat(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,3 +160,32 @@ def test_of_what_ends_with_an_error_nothing_stays(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="the daemon has gone"):
         write_capture(tmp_path, CAPTURE, [TRACE], breaks())
     assert not [*tmp_path.rglob("*")]
+
+
+@pytest.mark.parametrize("at", ["", "/host=node0", "/host=node0/rank=0/trace=t1"])
+def test_who_owns_the_directory_leads_it_nowhere(tmp_path: Path, at: str) -> None:
+    into, others = tmp_path / "theirs", tmp_path / "others"
+    others.mkdir()
+    (others / "segment-00000.parquet").write_text("precious")
+
+    def exchanged() -> Iterator[bytes]:
+        data = bundle(FILES)
+        yield data[:2048]  # up to the header of the first file of the trace
+        (part,) = into.glob(".capture=*")
+        place = f"{part}{at}"
+        os.rename(place, tmp_path / "taken")
+        if at.endswith("t1"):
+            os.symlink(others, place)
+        else:  # and below it all that is expected
+            trace = Path(f"{part}/host=node0/rank=0/trace=t1")
+            trace.parent.mkdir(parents=True)
+            trace.symlink_to(others)
+        yield data[2048:]
+
+    if at:
+        with pytest.raises(UsageError, match="theirs cannot be written: Not a directory"):
+            write_capture(into, CAPTURE, [TRACE], exchanged())
+    else:
+        write_capture(into, CAPTURE, [TRACE], exchanged())
+    assert {path.name: path.read_text() for path in others.iterdir()} == {"segment-00000.parquet": "precious"}
+    assert not [*into.glob(".capture=*")]

@@ -15,6 +15,7 @@ from profclient.cli.units import size
 if TYPE_CHECKING:
     from profclient.torch.builds import Build
     from profclient.torch.notes import Note
+    from profclient.torch.prune import Old
 
 
 @click.group()
@@ -98,19 +99,31 @@ def prune(dry_run: bool) -> None:
     These are builds from the sources of another version, and broken builds. The command keeps builds that a running
     process has loaded, builds for every other torch, and builds outside of your cache (--into).
     """
-    from profclient.torch import builds
+    from profclient.torch import builds, private
     from profclient.torch import prune as pruning
 
-    found = pruning.old(builds.cache())
-    for one in found:
-        if one.used_by:
-            click.echo(f"kept {one.path}: loaded by pid {', '.join(map(str, one.used_by))}")
-            continue
-        if not dry_run:
-            pruning.remove(one)
-        click.echo(f"{'would remove' if dry_run else 'removed'} {one.path} ({size(one.size)}): {one.why}")
+    cache = builds.cache()
+    found = []
+    if cache.is_dir():
+        with private.place(cache.parent.parent) as place:  # of root with another user's environment, no link of theirs
+            found = pruning.old(place)
+            for one in found:
+                _pruned(one, cache, dry_run)
     if not found:
-        click.echo(f"nothing to remove in {builds.cache()}")
+        click.echo(f"nothing to remove in {cache}")
+
+
+def _pruned(one: Old, cache: Path, dry_run: bool) -> None:
+    from profclient.torch import prune as pruning
+
+    path = cache / one.path.name
+    if one.used_by:
+        click.echo(f"kept {path}: loaded by pid {', '.join(map(str, one.used_by))}")
+        return
+    if not dry_run:
+        pruning.remove(one)
+    why = one.why.replace(str(one.path), str(path))
+    click.echo(f"{'would remove' if dry_run else 'removed'} {path} ({size(one.size)}): {why}")
 
 
 def _described(build: Build | None, path: Path, problem: str) -> dict[str, Any]:
