@@ -10,6 +10,7 @@ import contextlib
 import errno
 import logging
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,8 @@ from typing import Final
 
 import msgspec
 
-from profd.disk.files import rename
+from profd.disk.files import disk, rename
+from profd.errors import BadInput
 from profd.limits import AUDIT_FILES_KEPT
 from profd.model.decodable import decodable
 
@@ -35,11 +37,16 @@ class AuditFiles:
     """`append` and `unsynced` are for one thread at a time; `sift` runs beside them."""
 
     def __init__(self, path: Path, bytes_max: int, kept_bytes_max: int) -> None:
+        """Raises Exhausted where the file cannot be opened, BadInput where it is a pipe."""
         self._path = path
         self._bytes_max = bytes_max
         self._kept_bytes_max = kept_bytes_max
         self._surplus = self._numbered(AUDIT_FILES_KEPT + 1)
-        self._fd = os.open(path, _APPEND, 0o600)
+        with disk(path, "Opening"):
+            self._fd = os.open(path, _APPEND, 0o600)
+        if stat.S_ISFIFO(os.fstat(self._fd).st_mode):  # it keeps every caller waiting when it is full
+            os.close(self._fd)
+            raise BadInput(f"{path} is a pipe: move it away, then start profd again")
         self._full: list[int] = []  # descriptors of files that are to be synced and closed
         self._size = os.fstat(self._fd).st_size
         # The machine may have died within a line.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
+import os
 import resource
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.errors import BadInput, Exhausted
 from profd.limits import (
     AUDIT_DENIALS_MAX,
     AUDIT_FIELD_BYTES_MAX,
@@ -47,6 +49,22 @@ def counted(entries: list[dict[str, Any]], uid: int) -> Counter[str]:
         if entry["action"] == COUNTED and entry["uid"] == uid:
             found.update(entry["counts"])
     return found
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "why"),
+    [
+        (os.mkfifo, BadInput, "is a pipe"),
+        (os.mkdir, Exhausted, "Is a directory"),
+        (lambda path: os.symlink("/dev/null", path), Exhausted, "symbolic links"),
+    ],
+)
+def test_what_is_no_file_is_named(
+    tmp_path: Path, make: Callable[[Path], None], error: type[Exception], why: str
+) -> None:
+    make(tmp_path / "audit.jsonl")
+    with pytest.raises(error, match=f"audit.jsonl.*{why}"):
+        AuditLog(tmp_path / "audit.jsonl")
 
 
 def test_lines_can_be_read_at_once_and_are_private(tmp_path: Path) -> None:
