@@ -96,10 +96,15 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     sync(path.parent)
 
 
+def at_once(path: str, flags: int) -> int:
+    """An opener: where a pipe lies, it is empty, and nobody waits for who writes into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_bounded(path: Path, limit: int) -> bytes:
     """A file's bytes. NotFound if there is none, BadInput if it is larger than `limit` or unreadable."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=at_once) as file:
             data = file.read(limit + 1)
     except FileNotFoundError as error:
         raise NotFound(f"There is no {path}.") from error

@@ -7,6 +7,7 @@ when an old reader would be wrong about what it sees.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from profd import _host
+from profd.disk.files import at_once
 from profd.errors import BadTrace, NotFound
 from profd.limits import META_BYTES_MAX, META_MEMBERS_MAX, META_PART_BYTES_MAX
 from profd.model.capture import Cost, HostClock, Loss, Phase
@@ -134,9 +136,10 @@ def decode_meta(text: bytes, where: str) -> TraceMeta:
     try:
         meta = decode_struct(text, TraceMeta)
     except (ValueError, RecursionError) as error:
+        with contextlib.suppress(ValueError, RecursionError):  # of another form in a later format: that is no damage
+            _check_format(decode_struct(text, _Written).format, where)
         raise _damaged(where, error) from error
-    if meta.format > FORMAT:
-        raise BadTrace(f"{where} has format {meta.format}, this profd reads up to {FORMAT}: upgrade profd.")
+    _check_format(meta.format, where)
     return meta
 
 
@@ -152,8 +155,7 @@ def read_members(directory: Path) -> dict[str, bytes]:
     """The members of a `meta.json` by name, each as its text, which is passed on unread. Raises as `read_meta` does."""
     path = directory / META_FILE
     members = members_of(_read_text(directory), named(path))
-    if (written := part_of(members, _Written, named(path)).format) > FORMAT:
-        raise BadTrace(f"{named(path)} has format {written}, this profd reads up to {FORMAT}: upgrade profd.")
+    _check_format(part_of(members, _Written, named(path)).format, named(path))
     return members
 
 
@@ -186,6 +188,11 @@ class _Written(msgspec.Struct):
     format: int = FORMAT
 
 
+def _check_format(written: int, where: str) -> None:
+    if written > FORMAT:
+        raise BadTrace(f"{where} has format {written}, this profd reads up to {FORMAT}: upgrade profd.")
+
+
 def _damaged(where: str, error: Exception) -> BadTrace:
     return BadTrace(f"{where} is damaged: {error}. {REMEDY}")
 
@@ -198,7 +205,7 @@ def named(path: Path) -> str:
 def _read_text(directory: Path) -> bytes:
     path = directory / META_FILE
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=at_once) as file:
             # No more than there is: so much room is taken before anything is read.
             text = file.read(min(os.fstat(file.fileno()).st_size, META_BYTES_MAX) + 1)
     except (FileNotFoundError, NotADirectoryError) as error:

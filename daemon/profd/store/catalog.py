@@ -27,6 +27,7 @@ from profd.segments.meta import Members, TraceMeta, decode_struct, encode_json, 
 CATALOG_FILE: Final = "catalog.sqlite"
 SCHEMA_VERSION: Final = 2
 EVERYBODY_UID: Final = -1  # nobody's; what stands for "*" where uids are kept
+NOBODYS_UID: Final = -1  # who owns a trace that cannot be read
 _BUSY_MILLISECONDS: Final = 5_000
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS traces (
@@ -62,7 +63,7 @@ class TraceRecord(msgspec.Struct, kw_only=True, frozen=True):
     id: str
     capture: str = ""
     owner: str = ""
-    owner_uid: int = -1
+    owner_uid: int = NOBODYS_UID
     source: str = ""
     title: str = ""
     created_ns: int = 0

@@ -30,9 +30,9 @@ def record_of(traces: Path, trace: str, marks: Records) -> TraceRecord | None:
     try:
         return TraceRecord.of_members(trace, read_members(traces / trace), pinned, readers)
     except NotFound as error:
-        return None if not (traces / trace).exists() else _damaged(traces / trace, str(error))
+        return None if not (traces / trace).exists() else _damaged(traces / trace, str(error), pinned)
     except BadInput as error:
-        return _damaged(traces / trace, str(error))
+        return _damaged(traces / trace, str(error), pinned)
 
 
 def read_marks(marks: Records, trace: str) -> tuple[bool, dict[str, int]]:
@@ -66,7 +66,7 @@ def _known_readers(trace: str, names: list[object]) -> dict[str, int]:
     return readers
 
 
-def _damaged(directory: Path, why: str) -> TraceRecord:
-    size = sum(entry.lstat().st_size for entry in directory.iterdir())
+def _damaged(directory: Path, why: str, pinned: bool) -> TraceRecord:
+    size = sum(entry.lstat().st_size for entry in directory.iterdir()) if directory.is_dir() else 0
     created = directory.lstat().st_mtime_ns
-    return TraceRecord(id=directory.name, bytes=size, created_ns=created, damaged=why, title="(damaged)")
+    return TraceRecord(id=directory.name, bytes=size, created_ns=created, pinned=pinned, damaged=why, title="(damaged)")

@@ -47,7 +47,7 @@ from profd.segments.meta import META_FILE, TraceMeta, joined, read_members, read
 from profd.store import rebuild
 from profd.store.access import readers_of
 from profd.store.cached import CachedRollups
-from profd.store.catalog import CATALOG_FILE, Catalog, CatalogDamaged, TraceRecord
+from profd.store.catalog import CATALOG_FILE, NOBODYS_UID, Catalog, CatalogDamaged, TraceRecord
 from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.index import Index
 from profd.store.lock import ReadersLock, StoreLock
@@ -547,7 +547,9 @@ class Store:
         known = catalog.ids()
         for trace in known - there:
             catalog.remove(trace)
-        for trace in there - known:
+        # What could not be read has no owner; a later profd had written it, perhaps, and this is that one again.
+        unread = {record.id for record in catalog.newest_of(NOBODYS_UID, limit=-1) if record.damaged}
+        for trace in (there - known) | (there & unread):
             record = rebuild.record_of(self.traces, trace, self._marks)
             if record is not None:
                 catalog.put(record)

@@ -83,6 +83,10 @@ def test_damaged_meta_is_named(trace, text):
 def test_meta_of_a_newer_format_is_refused_and_of_a_newer_release_is_not():
     with pytest.raises(BadTrace, match="upgrade"):
         decode_meta(encode_json(TraceMeta(format=FORMAT + 1)), "x")
+    with pytest.raises(BadTrace, match="upgrade"):
+        decode_meta(b'{"columns": null, "segments": "elsewhere", "format": 99}', "x")
+    with pytest.raises(BadTrace, match="is damaged"):
+        decode_meta(b'{"columns": null, "format": 1}', "x")
     assert decode_meta(b'{"events": 3, "colour": "blue"}', "x").events == 3
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from profd.errors import BadInput, BadTrace, Exhausted, NotFound, Unavailable
 from profd.limits import SHARES_MAX, MiB
-from profd.segments.meta import META_FILE, TraceMeta, encode_json, read_meta
+from profd.segments.meta import FORMAT, META_FILE, TraceMeta, encode_json, read_meta
 from profd.segments.reader import TraceReader
 from profd.store.catalog import CATALOG_FILE
 from profd.store.store import Store, StoreLimits
@@ -235,6 +235,33 @@ def test_catalog_of_a_newer_release_is_put_aside(store):
     store = Store(store.root, store.limits)
     assert list(whole_traces(store)) == [record.id]
     assert (store.root / f"{CATALOG_FILE}.damaged").exists()
+    store.close()
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(store):
+    record = add(store)
+    for path in (store.directory(record.id) / META_FILE, store.root / "records" / "traces" / f"{record.id}.json"):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    (store.root / CATALOG_FILE).unlink()
+    store = reopen(store)
+    assert store.get(record.id).damaged.startswith(f"{record.id}/{META_FILE} is damaged: ")
+    assert store.get(record.id).pinned  # as where its record is damaged
+    store.close()
+
+
+def test_who_goes_back_to_an_earlier_release_and_on_again_has_all_traces(store):
+    record = store.pin(add(store).id, True)
+    path = store.directory(record.id) / META_FILE
+    text = path.read_text()
+    path.write_text(text.replace(f'"format":{FORMAT}', f'"format":{FORMAT + 1}'))
+    (store.root / CATALOG_FILE).unlink()  # of a later schema it is put aside
+    store = reopen(store)
+    unread = store.get(record.id)
+    assert (unread.owner_uid, unread.title, unread.pinned) == (-1, "(damaged)", True)
+    path.write_text(text)
+    store = reopen(store)
+    assert store.get(record.id) == record
     store.close()
 
 
