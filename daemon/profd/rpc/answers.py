@@ -64,18 +64,19 @@ class Answers:
                     text += chunk
                     if len(text) > most:
                         raise BadInput(f"the answer has more than {most} bytes, the limit; {otherwise}")
-                    while counted < len(text) // MiB:
-                        self._hold(Holder.of(callers.current()))
-                        counted += 1
+                    self.hold(len(text) // MiB - counted)
+                    counted = len(text) // MiB
             except BaseException:
                 text.clear()  # the error's traceback has this frame, and lives until the collector finds it
                 raise
         return bytes(text)
 
-    def _hold(self, holder: Holder) -> None:
-        """One MiB more, until the call has been answered: what nobody reads is memory, too. Raises Refused."""
-        self._held.hold(holder)
-        current_task().add_done_callback(lambda _done: self._held.give_back(holder))
+    def hold(self, mib: int) -> None:
+        """So many MiB more, until the call of this task has ended: what nobody reads is memory, too. Raises Refused."""
+        holder = Holder.of(callers.current())
+        for _ in range(mib):
+            self._held.hold(holder)
+            current_task().add_done_callback(lambda _done: self._held.give_back(holder))
 
     async def _short(self, asked: Asked) -> bytes:
         answer = await self.whole(asked, ANSWER_BYTES_MAX, _OTHERWISE)

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from profproto.v1 import capture_pb2, trace_pb2_grpc
 from profproto.v1 import trace_pb2 as pb
 
+from profd.disk.eviction import Preview
 from profd.errors import BadInput
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
@@ -25,6 +26,7 @@ from profd.limits import (
     KEY_AVERAGES_ROW_BYTES_MAX,
     KEY_AVERAGES_ROWS_MAX,
     SUMMARY_BYTES_MAX,
+    MiB,
 )
 from profd.questions.library import Library
 from profd.questions.reading import Asked
@@ -38,6 +40,7 @@ from profd.trust.audit_line import Audit
 from profd.trust.caller import Caller
 
 LIST_MAX: Final = 1000
+_OBJECTS: Final = 8  # times the bytes of a list of many short strings: 100 unread lists of 120 traces took 1.9 MB each
 _ROWS_ASKED: Final = KEY_AVERAGES_ROWS_MAX + 1
 _IN_PARTS: Final = "ask QueryService for `summary`, which sends it in parts"
 _OTHERWISE: Final = "give a `limit`, or ask QueryService for `top`, which sends all"
@@ -80,7 +83,9 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             raise BadInput(f"limit {request.limit}: give a number from 0 (meaning 50) up")
         caller = callers.current()
         async with self._lists.of(caller.uid):  # a thousand take 10 ms of a core
-            return await to_the_end(self._listed(caller, min(request.limit, LIST_MAX)))
+            listed = await to_the_end(self._listed(caller, min(request.limit, LIST_MAX)))
+        self._answers.hold(listed.ByteSize() * _OBJECTS // MiB)
+        return listed
 
     async def _listed(self, caller: Caller, limit: int) -> pb.ListTracesResponse:
         return await in_thread(Holder.of(caller), _list_message, await self._library.list(caller, limit))
@@ -141,17 +146,13 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:
         caller = callers.current()
         async with self._lists.of(caller.uid):  # looks at all traces of all users
-            preview, gone = await to_the_end(self._library.evictions(caller, request.bytes))
-        return pb.EvictionsResponse(
-            limit_bytes=preview.limit,
-            stored_bytes=preview.stored,
-            share_bytes=preview.share,
-            own_bytes=preview.own,
-            own_pinned_bytes=preview.own_pinned,
-            traces=[trace_message(record) for record in gone],
-            others=len(preview.gone) - len(gone),
-            refusal=preview.refusal,
-        )
+            going = await to_the_end(self._going(caller, request.bytes))
+        self._answers.hold(going.ByteSize() * _OBJECTS // MiB)
+        return going
+
+    async def _going(self, caller: Caller, size: int) -> pb.EvictionsResponse:
+        preview, gone = await self._library.evictions(caller, size)
+        return await in_thread(Holder.of(caller), _evictions_message, preview, gone)
 
     Tree = _streamed("tree")
     Export = _streamed("export")
@@ -176,6 +177,19 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
 
 def _list_message(records: Sequence[TraceRecord]) -> pb.ListTracesResponse:
     return pb.ListTracesResponse(traces=[trace_message(record) for record in records])
+
+
+def _evictions_message(preview: Preview, gone: Sequence[TraceRecord]) -> pb.EvictionsResponse:
+    return pb.EvictionsResponse(
+        limit_bytes=preview.limit,
+        stored_bytes=preview.stored,
+        share_bytes=preview.share,
+        own_bytes=preview.own,
+        own_pinned_bytes=preview.own_pinned,
+        traces=[trace_message(record) for record in gone],
+        others=len(preview.gone) - len(gone),
+        refusal=preview.refusal,
+    )
 
 
 def trace_message(record: TraceRecord) -> pb.Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -13,6 +14,7 @@ from profd.store.catalog import EVERYBODY_UID, TraceRecord
 from profd.trust.caller import Caller
 
 EVERYBODY: Final = "*"
+_UID: Final = re.compile("0|[1-9][0-9]{0,9}")
 _UID_MAX: Final = (1 << 32) - 2
 
 
@@ -38,7 +40,8 @@ def _uid_of(name: str, end: float) -> int:
         return EVERYBODY_UID
     if not name or not name.isprintable() or len(name) > SHARE_NAME_CHARACTERS_MAX:
         raise BadInput("Names of users are printable and not empty; '*' means everybody.")
-    number = int(name) if name.isascii() and name.isdecimal() and int(name) <= _UID_MAX else None
+    # No zeros in front: of those a name, which every list of the trace has, could have hundreds.
+    number = int(name) if _UID.fullmatch(name) and int(name) <= _UID_MAX else None
     try:
         uid = directory.uid_of(name, max(0.0, end - time.monotonic()))
     except directory.Silent as error:

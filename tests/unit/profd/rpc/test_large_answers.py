@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,7 @@ import grpc
 import pytest
 from profd import limits
 from profd.errors import BadInput
-from profd.fairness.shares import Refused
+from profd.fairness.shares import Refused, Shares
 from profd.limits import MiB
 from profd.offline import run_here
 from profd.questions.library import Library
@@ -45,9 +46,9 @@ class Rig:
         self.results: list[dict[str, Any]] = []
         tokens = Tokens()
         library = Library(store, self.run)
-        given = answers.Answers(library, lambda uid: False)
-        trace = TraceServicer(library, Audit(), given)
-        query = QueryServicer(library, given)
+        self.given = answers.Answers(library, lambda uid: False)
+        trace = TraceServicer(library, Audit(), self.given)
+        query = QueryServicer(library, self.given)
         servicers = {
             "profd.v1.TraceService": (trace_pb2_grpc.add_TraceServiceServicer_to_server, trace),
             "profd.v1.QueryService": (query_pb2_grpc.add_QueryServiceServicer_to_server, query),
@@ -161,3 +162,15 @@ def test_a_sentence_fits_into_metadata_in_both_of_its_forms(character: str) -> N
     # As gRPC encodes it: what is printable stays.
     assert len(quote(message, safe="".join(map(chr, range(32, 127))).replace("%", ""))) <= 3004
     assert len(json.dumps(told)) < 4000
+
+
+@pytest.mark.parametrize("call", ["ListTraces", "Evictions"])
+async def test_lists_count_as_answers(rig: Rig, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    stub = trace_pb2_grpc.TraceServiceStub(rig.channel)
+    asked = {"ListTraces": trace_pb2.ListTracesRequest(), "Evictions": trace_pb2.EvictionsRequest(bytes=1)}[call]
+    assert (await getattr(stub, call)(asked, metadata=rig.metadata)).ByteSize()
+    monkeypatch.setattr(traces, "MiB", 1)
+    monkeypatch.setattr(rig.given, "_held", Shares(replace(answers._HELD, each=4)))
+    with pytest.raises(grpc.aio.AioRpcError, match="MiB of answers that wait for their readers") as said:
+        await getattr(stub, call)(asked, metadata=rig.metadata)
+    assert said.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

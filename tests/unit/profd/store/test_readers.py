@@ -41,3 +41,10 @@ def test_uids_are_taken_without_the_directory() -> None:
 def test_who_is_unknown_is_no_reader() -> None:
     with pytest.raises(BadInput, match="no user 'nobody at all'"):
         readers_of(["nobody at all"])
+
+
+@pytest.mark.parametrize("name", ["007", "0" * 249 + "7", "00", "+7", " 7", "\u0667", "4294967295", "1" * 256])
+def test_a_uid_is_written_in_one_way(name: str) -> None:
+    with pytest.raises(BadInput, match="There is no user"):
+        readers_of([name])
+    assert readers_of(["0", "7"]) == {"0": 0, "7": 7}
