@@ -19,7 +19,12 @@ from profd.capture.recovery import Key
 from profd.capture.told import Told
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.journal.journal import Journal, any_data
-from profd.limits import CAPTURES_KEPT_MAX, CAPTURES_KEPT_PER_UID_MAX
+from profd.limits import (
+    CAPTURE_TARGETS_KEPT_MAX,
+    CAPTURE_TARGETS_KEPT_PER_UID_MAX,
+    CAPTURES_KEPT_MAX,
+    CAPTURES_KEPT_PER_UID_MAX,
+)
 from profd.model.capture import RawFile, Reason, State
 from profd.targets.process import ProcessId
 from profd.trust.caller import Caller
@@ -221,16 +226,27 @@ class Book:
 
     async def _forget_old(self) -> None:
         """Bound the number of records, at the cost of whoever has most; the journal bounds itself."""
-        if len(self._by_id) <= min(CAPTURES_KEPT_PER_UID_MAX, CAPTURES_KEPT_MAX):
+        await self._forget_beyond(lambda _record: 1, CAPTURES_KEPT_PER_UID_MAX, CAPTURES_KEPT_MAX)
+        # Their processes take the memory, and a request names hundreds.
+        await self._forget_beyond(
+            lambda record: len(record.targets), CAPTURE_TARGETS_KEPT_PER_UID_MAX, CAPTURE_TARGETS_KEPT_MAX
+        )
+
+    async def _forget_beyond(self, weigh: Callable[[CaptureRecord], int], each: int, most: int) -> None:
+        total = sum(map(weigh, self._by_id.values()))
+        if total <= min(each, most):
             return
-        ended = Counter(record.owner_uid for record in self._by_id.values() if record.terminal)
-        while ended:
-            [(most, count)] = ended.most_common(1)
-            if count <= CAPTURES_KEPT_PER_UID_MAX and len(self._by_id) <= CAPTURES_KEPT_MAX:
+        ended: Counter[int] = Counter()
+        for record in self._by_id.values():
+            ended[record.owner_uid] += weigh(record) * record.terminal
+        while True:
+            [(uid, use)] = ended.most_common(1)
+            if not use or (use <= each and total <= most):
                 return
             # Nobody's can be pushed out by others.
-            record = next(r for r in self._by_id.values() if r.terminal and r.owner_uid == most)
-            ended[most] -= 1
+            record = next(r for r in self._by_id.values() if r.terminal and r.owner_uid == uid and weigh(r))
+            ended[uid] -= weigh(record)
+            total -= weigh(record)
             del self._by_id[record.id]
             self._by_request.pop((record.owner_uid, record.request_id), None)
             await self._in_thread(self._disk.remove, record.id)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.errors import BadInput
+from profd.limits import CAPTURE_COMMAND_CHARACTERS_MAX, CAPTURE_JOB_CHARACTERS_MAX
 from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, RecordedSteps, State
 from profd.model.decodable import decodable
 from profd.model.load import Load
@@ -113,10 +114,10 @@ class TargetRecord:
             start_ticks=process.id.start_ticks,
             uid=process.uid,
             user=process.user,
-            command=process.command,
+            command=process.command[:CAPTURE_COMMAND_CHARACTERS_MAX],
             rank=process.rank,
             gpus=process.gpus,
-            job=process.job,
+            job=process.job[:CAPTURE_JOB_CHARACTERS_MAX],
             cuda=process.cuda,
         )
 

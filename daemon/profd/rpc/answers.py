@@ -6,23 +6,17 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
-from profd import limits
 from profd.errors import BadInput
-from profd.fairness.shares import Holder, Share, Shares
+from profd.fairness.shares import Holder
 from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES, MiB
 from profd.model.question import Cost
 from profd.questions.library import Library
 from profd.questions.reading import Asked, with_record
-from profd.rpc.calls import current_task
+from profd.rpc.calls import Held
 from profd.rpc.stream import streamed
 from profd.trust import caller as callers
 
 _OTHERWISE: Final = "ask for fewer rows (`limit`), or by SQL, or export the trace"
-_HELD: Final = Share(
-    *("answers_held", "MiB of answers that wait for their readers"),
-    *(limits.ANSWERS_HELD_MIB_PER_UID, limits.ANSWERS_HELD_MIB_MAX, limits.ANSWERS_HELD_MIB_RESERVED),
-    retry_seconds=1,
-)
 
 Crowded = Callable[[int], bool]  # whether others than this uid wait for a worker
 
@@ -30,10 +24,11 @@ Crowded = Callable[[int], bool]  # whether others than this uid wait for a worke
 class Answers:
     """Answers of a library to all callers, and what the daemon holds of them until it is read."""
 
-    def __init__(self, library: Library, crowded: Crowded) -> None:
+    def __init__(self, library: Library, crowded: Crowded, held: Held | None = None) -> None:
+        """`held`: where what is held is counted, of all that answers."""
         self._library = library
         self._crowded = crowded
-        self._held = Shares(_HELD)
+        self._held = held or Held()
 
     async def pieces(self, asked: Asked) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer.
@@ -64,19 +59,12 @@ class Answers:
                     text += chunk
                     if len(text) > most:
                         raise BadInput(f"the answer has more than {most} bytes, the limit; {otherwise}")
-                    self.hold(len(text) // MiB - counted)
+                    self._held.hold(Holder.of(callers.current()), len(text) // MiB - counted)
                     counted = len(text) // MiB
             except BaseException:
                 text.clear()  # the error's traceback has this frame, and lives until the collector finds it
                 raise
         return bytes(text)
-
-    def hold(self, mib: int) -> None:
-        """So many MiB more, until the call of this task has ended: what nobody reads is memory, too. Raises Refused."""
-        holder = Holder.of(callers.current())
-        for _ in range(mib):
-            self._held.hold(holder)
-            current_task().add_done_callback(lambda _done: self._held.give_back(holder))
 
     async def _short(self, asked: Asked) -> bytes:
         answer = await self.whole(asked, ANSWER_BYTES_MAX, _OTHERWISE)

@@ -35,6 +35,11 @@ _LOOKS: Final = Share(
     *("looks", "looks at the host's processes", limits.LOOKS_PER_UID_MAX, limits.LOOKS_MAX, limits.LOOKS_RESERVED),
     retry_seconds=1,
 )
+_HELD: Final = Share(
+    *("answers_held", "MiB of answers that wait for their readers"),
+    *(limits.ANSWERS_HELD_MIB_PER_UID, limits.ANSWERS_HELD_MIB_MAX, limits.ANSWERS_HELD_MIB_RESERVED),
+    retry_seconds=1,
+)
 _CALL_RATE: Final = Rate("call_rate", "calls", limits.CALLS_PER_SECOND, limits.CALLS_BURST)
 _INGEST_RATE: Final = Rate(
     "ingest_call_rate", "streams of events", limits.INGEST_CALLS_PER_SECOND, limits.INGEST_CALLS_PER_UID_MAX
@@ -90,6 +95,19 @@ class Calls:
     def pause(self, method: str, holder: Holder, small: int) -> float:
         """Seconds to wait after so many small messages of a stream."""
         return self._small[method].owe(holder, small)
+
+
+class Held:
+    """What of answers is in the daemon, by user, until it is read."""
+
+    def __init__(self) -> None:
+        self._shares = Shares(_HELD)
+
+    def hold(self, holder: Holder, mib: int) -> None:
+        """So many MiB more, until the call of this task has ended: what nobody reads is memory, too. Raises Refused."""
+        for _ in range(mib):
+            self._shares.hold(holder)
+            current_task().add_done_callback(lambda _done: self._shares.give_back(holder))
 
 
 class Unproved:

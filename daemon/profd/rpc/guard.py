@@ -16,12 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
+from google.protobuf.message import Message
 
 from profd.errors import BadInput, Denied, ProfdError
 from profd.fairness.shares import Holder, Refused
 from profd.kernel import nobody
-from profd.limits import RECEIVE_SECONDS
-from profd.rpc.calls import Calls, OpenCalls, Unproved
+from profd.limits import RECEIVE_SECONDS, MiB
+from profd.rpc.calls import Calls, Held, OpenCalls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.rpc.memory import Trimmer
 from profd.rpc.messages import OURS, STREAM, Messages, Paced
@@ -36,6 +37,8 @@ _REFUSED_WHILE_DRAINING: Final = frozenset(
     f"/profd.v1.{name}"
     for name in ("CaptureService/StartCapture", "CaptureService/RetryCapture", "TraceService/Import")
 )
+# Times its bytes: an answer of many short strings. A hundred unread lists of 275 KiB each took 190 MB.
+_OBJECTS: Final = 4
 
 log = logging.getLogger("profd.rpc")
 
@@ -65,6 +68,7 @@ class Guard(_Interceptor):
         self._metrics = metrics
         self._payer = payer
         self._calls = Calls()
+        self.held = Held()
         self.unproved = Unproved()
         self.open = OpenCalls()
         self.memory = Trimmer()
@@ -101,6 +105,12 @@ class Guard(_Interceptor):
             raise Denied("a streamer sends events, and may nothing else")
         if self.draining and method in _REFUSED_WHILE_DRAINING:
             raise Draining("profd is shutting down; try again when it is back")
+
+    def keep(self, method: str, answer: Message) -> None:
+        """Count an answer until it is read. Raises Refused."""
+        if method.startswith(OURS):
+            mib = answer.ByteSize() * _OBJECTS // MiB
+            self.held.hold(self._holder(callers.current()), mib)
 
     def pause(self, method: str, small: int) -> float:
         """Seconds to wait after so many small messages of this call. Raises Refused."""
@@ -163,7 +173,10 @@ class _Call:
     async def _one(self, requests: Any, context: Context) -> Any:
         async with self._answering(context):
             self._guard.admit(self._method, self._token)
-            return await self._inner(await self._received(requests), context)
+            answer = await self._inner(await self._received(requests), context)
+            if isinstance(answer, Message):  # and no stream that its handler has written
+                self._guard.keep(self._method, answer)
+            return answer
 
     async def _many(self, requests: Any, context: Context) -> AsyncIterator[Any]:
         async with self._answering(context):

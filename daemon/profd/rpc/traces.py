@@ -26,7 +26,6 @@ from profd.limits import (
     KEY_AVERAGES_ROW_BYTES_MAX,
     KEY_AVERAGES_ROWS_MAX,
     SUMMARY_BYTES_MAX,
-    MiB,
 )
 from profd.questions.library import Library
 from profd.questions.reading import Asked
@@ -40,7 +39,6 @@ from profd.trust.audit_line import Audit
 from profd.trust.caller import Caller
 
 LIST_MAX: Final = 1000
-_OBJECTS: Final = 8  # times the bytes of a list of many short strings: 100 unread lists of 120 traces took 1.9 MB each
 _ROWS_ASKED: Final = KEY_AVERAGES_ROWS_MAX + 1
 _IN_PARTS: Final = "ask QueryService for `summary`, which sends it in parts"
 _OTHERWISE: Final = "give a `limit`, or ask QueryService for `top`, which sends all"
@@ -83,9 +81,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             raise BadInput(f"limit {request.limit}: give a number from 0 (meaning 50) up")
         caller = callers.current()
         async with self._lists.of(caller.uid):  # a thousand take 10 ms of a core
-            listed = await to_the_end(self._listed(caller, min(request.limit, LIST_MAX)))
-        self._answers.hold(listed.ByteSize() * _OBJECTS // MiB)
-        return listed
+            return await to_the_end(self._listed(caller, min(request.limit, LIST_MAX)))
 
     async def _listed(self, caller: Caller, limit: int) -> pb.ListTracesResponse:
         return await in_thread(Holder.of(caller), _list_message, await self._library.list(caller, limit))
@@ -146,9 +142,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     async def Evictions(self, request: pb.EvictionsRequest, context: object) -> pb.EvictionsResponse:
         caller = callers.current()
         async with self._lists.of(caller.uid):  # looks at all traces of all users
-            going = await to_the_end(self._going(caller, request.bytes))
-        self._answers.hold(going.ByteSize() * _OBJECTS // MiB)
-        return going
+            return await to_the_end(self._going(caller, request.bytes))
 
     async def _going(self, caller: Caller, size: int) -> pb.EvictionsResponse:
         preview, gone = await self._library.evictions(caller, size)

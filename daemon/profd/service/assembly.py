@@ -58,6 +58,7 @@ from profd.observers.observers import Observers
 from profd.questions.jobs import DIRECTORIES, GLANCES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
 from profd.rpc.answers import Answers
+from profd.rpc.calls import Held
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
@@ -349,7 +350,9 @@ class Daemon:
 
     async def _serve_calls(self) -> RpcServer:
         guard = Guard(self._tokens, self._audit, self._metrics, self._streamers.payer)
-        server = RpcServer(self._config.socket, guard, self._servicers(), self._config.admin_group, self._carriers)
+        server = RpcServer(
+            self._config.socket, guard, self._servicers(guard.held), self._config.admin_group, self._carriers
+        )
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
         path = self._config.socket
 
@@ -466,12 +469,12 @@ class Daemon:
             os.chown(path, -1, gid)
         path.chmod(0o600 if config.user else 0o666 if gid is None else 0o660)
 
-    def _servicers(self) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
+    def _servicers(self, held: Held) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         storing = Asked(self._pool, JobKind.PUSHED)
         pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
         self._closing.callback(pushed.close)
         collectives = Collectives(self._agents, Asked(self._pool, short=SHORT))
-        answers = Answers(self._library, self._pool.crowded)
+        answers = Answers(self._library, self._pool.crowded, held)
         return {
             "profd.v1.CaptureService": (
                 capture_pb2_grpc.add_CaptureServiceServicer_to_server,

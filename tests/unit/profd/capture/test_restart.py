@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from profd.capture.records import TargetRecord
 from profd.errors import Unavailable
 from profd.journal.journal import NOTE, Journal
+from profd.limits import CAPTURE_COMMAND_CHARACTERS_MAX, CAPTURE_JOB_CHARACTERS_MAX
 from profd.model.capture import Reason, State
 
 from tests.support.captures import (
@@ -19,6 +22,7 @@ from tests.support.captures import (
     MemoryRecords,
     Rig,
     ended,
+    process,
     request,
     until,
 )
@@ -108,8 +112,14 @@ class TestRestart:
         assert (record.state, record.targets[0].reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
 
 
-async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.capture.book.CAPTURES_KEPT_MAX", 3)
+def test_a_record_has_the_beginning_of_a_command() -> None:
+    target = TargetRecord.of(replace(process(100), command="c" * 4096, job="j" * 4096), "host")
+    assert (len(target.command), len(target.job)) == (CAPTURE_COMMAND_CHARACTERS_MAX, CAPTURE_JOB_CHARACTERS_MAX)
+
+
+@pytest.mark.parametrize("most", ["CAPTURES_KEPT_MAX", "CAPTURE_TARGETS_KEPT_MAX"])
+async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    monkeypatch.setattr(f"profd.capture.book.{most}", 3)
     async with rig.running() as manager:
         bobs = await manager.start(BOB, request(102))
         await rig.source.started(102)
@@ -125,8 +135,9 @@ async def test_records_of_one_user_push_out_no_others(rig: Rig, monkeypatch: pyt
         assert len(manager.list(ROOT, 10)) == 3
 
 
-async def test_one_user_has_so_many_records(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.capture.book.CAPTURES_KEPT_PER_UID_MAX", 2)
+@pytest.mark.parametrize("most", ["CAPTURES_KEPT_PER_UID_MAX", "CAPTURE_TARGETS_KEPT_PER_UID_MAX"])
+async def test_one_user_has_so_many_records(rig: Rig, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    monkeypatch.setattr(f"profd.capture.book.{most}", 2)
     async with rig.running() as manager:
         for _ in range(4):
             last = await manager.start(ALICE, request(100))

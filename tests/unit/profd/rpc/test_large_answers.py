@@ -20,7 +20,7 @@ from profd.fairness.shares import Refused, Shares
 from profd.limits import MiB
 from profd.offline import run_here
 from profd.questions.library import Library
-from profd.rpc import answers, errors, traces
+from profd.rpc import answers, calls, errors, guard, traces
 from profd.rpc.guard import Guard
 from profd.rpc.query import QueryServicer
 from profd.rpc.server import RpcServer
@@ -46,14 +46,15 @@ class Rig:
         self.results: list[dict[str, Any]] = []
         tokens = Tokens()
         library = Library(store, self.run)
-        self.given = answers.Answers(library, lambda uid: False)
-        trace = TraceServicer(library, Audit(), self.given)
-        query = QueryServicer(library, self.given)
+        self.guard = Guard(tokens, Audit(), Metrics())
+        given = answers.Answers(library, lambda uid: False, self.guard.held)
+        trace = TraceServicer(library, Audit(), given)
+        query = QueryServicer(library, given)
         servicers = {
             "profd.v1.TraceService": (trace_pb2_grpc.add_TraceServiceServicer_to_server, trace),
             "profd.v1.QueryService": (query_pb2_grpc.add_QueryServiceServicer_to_server, query),
         }
-        self.server = RpcServer(folder / "s", Guard(tokens, Audit(), Metrics()), servicers)
+        self.server = RpcServer(folder / "s", self.guard, servicers)
         self.metadata = (("profd-token", tokens.issue(ANN)),)
         self.channel = grpc.aio.insecure_channel(f"unix:{folder / 's'}", options=OPTIONS)
         self.averages = trace_pb2_grpc.TraceServiceStub(self.channel).KeyAverages
@@ -169,8 +170,8 @@ async def test_lists_count_as_answers(rig: Rig, monkeypatch: pytest.MonkeyPatch,
     stub = trace_pb2_grpc.TraceServiceStub(rig.channel)
     asked = {"ListTraces": trace_pb2.ListTracesRequest(), "Evictions": trace_pb2.EvictionsRequest(bytes=1)}[call]
     assert (await getattr(stub, call)(asked, metadata=rig.metadata)).ByteSize()
-    monkeypatch.setattr(traces, "MiB", 1)
-    monkeypatch.setattr(rig.given, "_held", Shares(replace(answers._HELD, each=4)))
+    monkeypatch.setattr(guard, "MiB", 1)
+    monkeypatch.setattr(rig.guard.held, "_shares", Shares(replace(calls._HELD, each=4)))
     with pytest.raises(grpc.aio.AioRpcError, match="MiB of answers that wait for their readers") as said:
         await getattr(stub, call)(asked, metadata=rig.metadata)
     assert said.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

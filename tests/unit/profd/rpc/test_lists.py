@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.rpc import captures, traces
-from profd.rpc.answers import Answers
 from profd.store.catalog import TraceRecord
 from profd.trust import caller as callers
 from profd.trust.caller import Caller
@@ -52,7 +51,7 @@ async def test_traces_are_listed_in_a_thread_and_a_users_one_after_the_other(mon
 
     monkeypatch.setattr(traces, "trace_message", message)
     library = Library()
-    servicer: Any = traces.TraceServicer(library, None, Answers(library, lambda uid: False))  # type: ignore[arg-type]  # as much as is asked
+    servicer: Any = traces.TraceServicer(library, None, None)  # type: ignore[arg-type]  # as much as is asked
     asked = [servicer.ListTraces(trace_pb2.ListTracesRequest(), None) for _ in range(12)]
     answers = await asyncio.gather(*asked)
     assert [[trace.id for trace in answer.traces] for answer in answers] == [["t0", "t1", "t2"]] * 12
