@@ -53,7 +53,7 @@ query("steps", shared)
 for _ in range(3):
     traces.Summary(trace_pb2.TraceRef(id=mine), **asked)
 fat = trace_pb2.ShareTraceRequest(id=mine)
-getattr(fat, "with").extend(str(uid).zfill(256) for uid in range(60))
+getattr(fat, "with").extend(str(2_000_000_000 + uid) for uid in range(250))
 for _ in range(int(flood)):
     traces.ShareTrace(fat, **asked)
 denied(lambda: list(traces.Export(trace_pb2.ExportRequest(id=private), **asked)))
