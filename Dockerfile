@@ -3,7 +3,7 @@
 # docs/security.md. CHOWN, DAC_OVERRIDE, SETGID and SETUID are for its workers: without one of them it does not start.
 #
 #   docker run --pid=host --cap-drop=ALL --cap-add=CHOWN --cap-add=SETGID --cap-add=SETUID --cap-add=KILL \
-#     --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH --cap-add=DAC_OVERRIDE --cap-add=FOWNER \
+#     --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH --cap-add=DAC_OVERRIDE --cap-add=FOWNER --cap-add=BPF \
 #     --security-opt=no-new-privileges --read-only -v /etc/profd:/etc/profd \
 #     -v /run/profd:/run/profd -v /var/lib/profd:/var/lib/profd profd
 #

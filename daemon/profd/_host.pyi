@@ -58,6 +58,26 @@ class DatagramDrain:
         `waits`: how often what came with them was waited for, and was ended.
         """
 
+class SenderFilter:
+    """What the kernel runs before a socket's queue: it drops and counts there what senders send beyond their share.
+
+    The sender is told that they were sent. What a blocked or refused sender tries again counts again.
+    """
+
+    def __init__(self, *, of_process: int, of_user: int, remembered: int, by_user: bool = True) -> None:
+        """`of_process`, `of_user`: datagrams a second; `remembered`: of so many processes and users.
+
+        `by_user` False: of processes alone. OSError, its filename the call that was refused: EPERM without CAP_BPF,
+        EINVAL where the kernel has no such programs.
+        """
+    def attach(self, socket: int) -> None:
+        """Have a socket's datagrams pass here. Needs no capability. Raises OSError."""
+    def dropped(self) -> int:
+        """Datagrams, of all its sockets."""
+    @property
+    def program(self) -> int:
+        """The descriptor."""
+
 def ask(requests: list[tuple[int, str, int]], seconds: float) -> tuple[int, list[bytes | int]]:
     """Have files, links and directories read by a process that is given up when it waits for longer than that.
 

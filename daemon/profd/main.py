@@ -12,13 +12,16 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profd import __version__
 from profd.errors import ProfdError
 from profd.host import config
 from profd.host.config import Config, Given, Settings
 from profd.telemetry import logs
+
+if TYPE_CHECKING:
+    from profd.sources.kineto.senders import Senders
 
 log = logging.getLogger("profd")
 
@@ -34,8 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return _check(settings, given, as_json=arguments.json)
         logs.setup(settings.log_level, settings.log_format)
+        from profd.sources.kineto import senders  # --check needs none of it
+
+        loaded = senders.load(settings.kineto_sender_filter, user=settings.user)
         read = functools.partial(config.load, _flags(arguments), user=arguments.user, file=arguments.config)
-        return _run(_serve(settings, read))
+        return _run(_serve(settings, read, loaded))
     except ProfdError as error:
         print(f"profd: {error}", file=sys.stderr)
         return 1
@@ -47,7 +53,7 @@ def _check(settings: Config, given: Mapping[str, Given], *, as_json: bool) -> in
     return report(settings, given, as_json=as_json)
 
 
-async def _serve(settings: Config, read: Callable[[], Config]) -> int:
+async def _serve(settings: Config, read: Callable[[], Config], senders: Senders | None = None) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
@@ -56,7 +62,7 @@ async def _serve(settings: Config, read: Callable[[], Config]) -> int:
         # Imported late: `profd --version` and usage errors need none of it.
         from profd.service.assembly import Daemon
 
-        daemon = Daemon(settings, read)
+        daemon = Daemon(settings, read, senders)
         await daemon.open()
     log.info(
         f"profd {__version__} listens on {settings.socket}",

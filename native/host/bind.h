@@ -6,6 +6,7 @@
 namespace profd::host {
 
 void bind_datagrams(nanobind::module_& m);
+void bind_sender_filter(nanobind::module_& m);
 void bind_guarded(nanobind::module_& m);
 void bind_mapped_names(nanobind::module_& m);
 void bind_json_members(nanobind::module_& m);

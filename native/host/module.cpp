@@ -7,6 +7,7 @@ NB_MODULE(_host, m) {
   nanobind::set_leak_warnings(false);  // at exit threads of ours still hold objects; the kernel takes them back
   m.doc() = "What the daemon asks of the kernel.";
   profd::host::bind_datagrams(m);
+  profd::host::bind_sender_filter(m);
   profd::host::bind_guarded(m);
   profd::host::bind_mapped_names(m);
   profd::host::bind_json_members(m);

@@ -36,6 +36,7 @@ class KinetoSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     socket_dir: str = ""  # empty: `kineto` beside the gRPC socket
     abstract: bool = True  # also the abstract name that libkineto tries by itself
+    sender_filter: str = "auto"  # in the kernel, before the sockets' queues, where it can be had; or "off"
 
 
 class SdkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -116,6 +117,7 @@ class Config:
     log_format: str
     kineto_socket_dir: Path
     kineto_abstract: bool
+    kineto_sender_filter: bool
     arena_bytes: int
     gpu_collector: str
     cuda_graphs: str
@@ -161,6 +163,7 @@ FIELDS: Final = {
     **{name: name for name in Settings.__struct_fields__ if name not in _TABLES},
     "kineto.socket_dir": "kineto_socket_dir",
     "kineto.abstract": "kineto_abstract",
+    "kineto.sender_filter": "kineto_sender_filter",
     "sdk.arena_bytes": "arena_bytes",
     "gpu.collector": "gpu_collector",
     "gpu.cuda_graphs": "cuda_graphs",
@@ -284,13 +287,14 @@ def _resolve(settings: Settings, environ: Mapping[str, str], user: bool) -> Conf
         log_format=settings.log_format,
         kineto_socket_dir=_path(settings.kineto.socket_dir) or socket.with_name("kineto"),
         kineto_abstract=settings.kineto.abstract,
+        kineto_sender_filter=_auto("kineto.sender_filter", settings.kineto.sender_filter),
         arena_bytes=_size(settings.sdk.arena_bytes, "sdk.arena_bytes"),
         gpu_collector=settings.gpu.collector,
         cuda_graphs=settings.gpu.cuda_graphs,
         gpu_detach=settings.gpu.detach,
         pm_sampling_us=settings.gpu.pm_sampling_us,
         gpu_process_metrics=settings.gpu.process_metrics,
-        build_observers=_build(settings.torch.build),
+        build_observers=_auto("torch.build", settings.torch.build),
         audit_copy=settings.audit.copy,
     )
     _check(config)
@@ -322,9 +326,9 @@ def _check(config: Config) -> None:
             raise BadInput(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes; use a shorter one")
 
 
-def _build(word: str) -> bool:
+def _auto(key: str, word: str) -> bool:
     if word not in ("auto", "off"):
-        raise BadInput(f"torch.build = {word!r}: give auto or off")
+        raise BadInput(f"{key} = {word!r}: give auto or off")
     return word == "auto"
 
 

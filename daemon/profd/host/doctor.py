@@ -18,8 +18,9 @@ from profd.host.config import Config
 from profd.kernel import nobody
 from profd.kernel.capabilities import effective
 from profd.kernel.identity import WorkerIdentity
-from profd.kernel.privileges import how_to_grant, missing, told
+from profd.kernel.privileges import BPF, how_to_grant, missing, told
 from profd.limits import DISK_FREE_SHARE_MIN, GiB
+from profd.sources.kineto.senders import Senders
 from profd.targets import delegation
 from profd.trust.audit import AuditLog
 
@@ -51,6 +52,7 @@ class Examiner:
     gpu: GpuChecks = field(default_factory=GpuChecks)
     observers: Callable[[], Mapping[str, int]] = dict  # builds by their state
     out_of_reach: Callable[[], str] = str  # why nobody can register in Kineto's directory, if so
+    senders: Senders = field(default_factory=Senders)  # of Kineto's datagrams, as the kernel filters them
 
     def findings(self) -> list[Finding]:
         """All checks, in the order a person would make them."""
@@ -61,6 +63,7 @@ class Examiner:
             "processes": self._visible,
             "socket directory": self._socket_directory,
             "kineto sockets": self._kineto_directory,
+            "kineto floods": self._floods,
             "uids of our children": self._children,
             "cgroups of our children": self._child_groups,
             "agent socket": self._agent_socket,
@@ -89,7 +92,7 @@ class Examiner:
     def _capabilities(self) -> Finding:
         """Capabilities of a daemon for the whole host; a daemon for one user needs none."""
         held = effective(_read(self.proc / "self/status"))
-        lacking = missing(held) if held is not None else []
+        lacking = missing(held, started=True) if held is not None else []
         if self.config.user or os.geteuid() != 0 or not lacking:
             return Finding("capabilities", "ok", "all that this mode needs")
         verdict = "problem" if any(privilege.needed for privilege in lacking) else "warning"
@@ -200,6 +203,27 @@ class Examiner:
             )
         told = ", ".join(f"{kind.value} {of.memory / GiB:.1f} GiB" for kind, of in found.bounds.items())
         return Finding(name, "ok", f"at most: {told}")
+
+    def _floods(self) -> Finding:
+        """Of datagrams at Kineto's sockets."""
+        name, senders = "kineto floods", self.senders
+        if senders.filter is not None:
+            whose = "a process or a user" if senders.by_user else "a process (before Linux 6.16 not of a user)"
+            return Finding(
+                name,
+                "ok",
+                f"the kernel drops what {whose} sends beyond its share: {senders.dropped()} datagrams so far",
+            )
+        if not senders.why_not:
+            return Finding(name, "ok", "not filtered by the kernel ([kineto] sender_filter): dropped when received")
+        if self.config.user:
+            return Finding(name, "ok", f"dropped when received: {senders.why_not}")
+        return Finding(
+            name,
+            "warning",
+            f"dropped when received, so that a flood keeps others' polls waiting: {senders.why_not}",
+            f'{how_to_grant([BPF])}; a Linux of 6.10 or later; or [kineto] sender_filter = "off"',
+        )
 
     def _agent_socket(self) -> Finding:
         path = self.config.agents

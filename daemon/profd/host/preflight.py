@@ -79,7 +79,7 @@ class Preflight:
                 "run it as root, or as `profd --user` for your own processes",
             )
         held = effective(self.status.read_text(encoding="ascii", errors="replace"))
-        lacking = missing(held) if held is not None else []
+        lacking = missing(held, started=not self.config.kineto_sender_filter) if held is not None else []
         if not lacking:
             return Finding("privileges", "ok", "root, with every capability of docs/security.md")
         verdict = "problem" if any(privilege.needed for privilege in lacking) else "warning"

@@ -13,12 +13,14 @@ import os
 import struct
 
 CHOWN = 0  # of all the one that is worth nothing behind a filter without the four calls
+BPF = 39
 GUARD = 1 << CHOWN
 
 _ALL = 64
 _VERSION_3 = 0x20080522
 _PR_SET_KEEPCAPS = 8
 _PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -36,16 +38,23 @@ def effective(status: str) -> int | None:
 
 def permitted() -> int:
     """Those of this process, as bits. Raises OSError."""
-    data = ctypes.create_string_buffer(24)
-    _must(_libc.capget(struct.pack("=Ii", _VERSION_3, 0), data))
-    _, low, _, _, high, _ = struct.unpack("=6I", data.raw)
-    return int(low | high << 32)
+    return _held()[0]
 
 
 def hold(permitted: int, effective: int, inheritable: int = 0) -> None:
     """Give up all others. Raises OSError."""
     halves = [value >> shift & 0xFFFFFFFF for shift in (0, 32) for value in (effective, permitted, inheritable)]
     _must(_libc.capset(struct.pack("=Ii", _VERSION_3, 0), struct.pack("=6I", *halves)))
+
+
+def give_up(capability: int) -> None:
+    """One of them, for this thread and all that it begins from now on, whatever that executes. Raises OSError."""
+    permitted, effective, inheritable = (held & ~(1 << capability) for held in _held())
+    if permitted == _held()[0]:
+        return
+    hold(permitted, effective, inheritable)  # what is not inheritable is not ambient either
+    if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:  # without CAP_SETPCAP
+        _must(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))  # else root would have it again by exec
 
 
 def bound(kept: int) -> None:
@@ -70,6 +79,14 @@ def keep(kept: int) -> None:
     for capability in range(_ALL):
         if kept >> capability & 1:
             _must(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0))
+
+
+def _held() -> tuple[int, int, int]:
+    """Permitted, effective and inheritable ones."""
+    data = ctypes.create_string_buffer(24)
+    _must(_libc.capget(struct.pack("=Ii", _VERSION_3, 0), data))
+    effective, permitted, inheritable, *high = struct.unpack("=6I", data.raw)
+    return permitted | high[1] << 32, effective | high[0] << 32, inheritable | high[2] << 32
 
 
 def _must(result: int) -> None:

@@ -14,8 +14,10 @@ class Privilege:
     number: int
     lost: str  # without it
     needed: bool = False  # profd does not start without it
+    given_up: bool = False  # once it has started
 
 
+BPF: Final = Privilege("CAP_BPF", 39, "a flood of datagrams keeps Kineto's processes waiting", given_up=True)
 PRIVILEGES: Final = (
     Privilege("CAP_CHOWN", 0, "profd does not start", needed=True),
     Privilege("CAP_DAC_OVERRIDE", 1, "profd does not start: no trace could be stored", needed=True),
@@ -25,12 +27,14 @@ PRIVILEGES: Final = (
     Privilege("CAP_SETGID", 6, "profd does not start", needed=True),
     Privilege("CAP_SETUID", 7, "profd does not start", needed=True),
     Privilege("CAP_SYS_PTRACE", 19, "processes of other users are neither sampled nor attached"),
+    BPF,
 )
 
 
-def missing(effective: int) -> list[Privilege]:
-    """Those that a set of capabilities (bits) has not got."""
-    return [privilege for privilege in PRIVILEGES if not effective >> privilege.number & 1]
+def missing(effective: int, *, started: bool = False) -> list[Privilege]:
+    """Those that a set of capabilities (bits) has not got; `started`: without those that were given up by then."""
+    wanted = (privilege for privilege in PRIVILEGES if not (started and privilege.given_up))
+    return [privilege for privilege in wanted if not effective >> privilege.number & 1]
 
 
 def told(lacking: list[Privilege]) -> str:

@@ -72,6 +72,7 @@ from profd.service.observe import LiveCollector, ObservedAudit, Reading
 from profd.service.reload import Reloader, Use
 from profd.sources.base import Source
 from profd.sources.jax.source import JaxSource
+from profd.sources.kineto.senders import Senders
 from profd.sources.kineto.source import KinetoSource
 from profd.sources.pyspy import where
 from profd.sources.pyspy.source import PySpySource
@@ -102,8 +103,11 @@ log = logging.getLogger("profd")
 class Daemon:
     """Everything one daemon holds. `open` once, then `run_until_stopped`, which closes."""
 
-    def __init__(self, config: Config, read: Callable[[], Config] | None = None) -> None:
-        """`read`: the settings as they are now, for SIGHUP; raises ProfdError."""
+    def __init__(
+        self, config: Config, read: Callable[[], Config] | None = None, senders: Senders | None = None
+    ) -> None:
+        """`read`: the settings as they are now, for SIGHUP; raises ProfdError. `senders`: the kernel's filter."""
+        self._senders = senders or Senders()
         self._config = config
         self._closing = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
@@ -130,6 +134,7 @@ class Daemon:
             config.state_dir,
             self._leases,
             every_user=not config.user,
+            senders=self._senders,
             claim=lambda uid: self._store.space.claim(uid, "a trace of before the restart", Urgency.RECORDING),
         )
         self.metrics_address = "off"
@@ -508,6 +513,7 @@ class Daemon:
                 gpu=gpu,
                 observers=self._observers.counts,
                 out_of_reach=lambda: self._kineto.out_of_reach,
+                senders=self._senders,
             ).findings()
 
         return HostView(

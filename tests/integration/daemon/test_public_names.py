@@ -46,7 +46,8 @@ def test_a_settings_file_with_every_key_is_read(tmp_path: Path) -> None:
     """Of both places: a daemon that reads a key of the file reads its variable, too."""
     values = {
         "store_bytes": '"1GiB"', "workers": "2", "metrics": '"off"', "log_level": '"info"', "log_format": '"json"',
-        "kineto.abstract": "false", "sdk.arena_bytes": '"16MiB"', "gpu.collector": '"native"',
+        "kineto.abstract": "false", "kineto.sender_filter": '"off"',
+        "sdk.arena_bytes": '"16MiB"', "gpu.collector": '"native"',
         "gpu.cuda_graphs": '"nodes"', "gpu.detach": "false", "gpu.process_metrics": "false", "gpu.pm_sampling_us": "0",
         "torch.build": '"off"', "audit.copy": '"off"',
     }  # fmt: skip

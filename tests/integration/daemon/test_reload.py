@@ -43,6 +43,7 @@ socket = "/nowhere/s"
 [kineto]
 socket_dir = "/nowhere/k"
 abstract = true
+sender_filter = "off"
 [sdk]
 arena_bytes = "32MiB"
 [gpu]

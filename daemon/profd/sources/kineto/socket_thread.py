@@ -25,6 +25,7 @@ from profd.kernel import passed
 from profd.sources.kineto import wire
 from profd.sources.kineto.endpoints import Endpoint
 from profd.sources.kineto.registry import Drop, KinetoPeer, Pending, Registered, Registry
+from profd.sources.kineto.senders import Senders
 from profd.targets import procfs
 from profd.targets.process import ProcessId
 from profd.targets.starts import starts
@@ -39,7 +40,9 @@ _COMPLAINTS_MAX: Final = 1024
 class SocketThread:
     """Answers polls from `start` to `stop`. Every other method may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, senders: Senders | None = None) -> None:
+        """`senders`: the filter that the kernel runs before the sockets' queues, if there is one."""
+        self._senders = senders or Senders()
         self._endpoints: dict[int, Endpoint] = {}
         self._registry = Registry()
         self._drain = _host.DatagramDrain(
@@ -72,6 +75,8 @@ class SocketThread:
         """
         sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_SECONDS))
         self._endpoints = {endpoint.socket.fileno(): endpoint for endpoint in endpoints}
+        for endpoint in endpoints:
+            self._senders.attach(endpoint.socket)
         for thread in self._threads:
             thread.start()
 
@@ -84,8 +89,8 @@ class SocketThread:
 
     def bound_anew(self, endpoint: Endpoint) -> None:
         """The descriptor of this endpoint is another socket now: listen to it."""
-        del endpoint  # its descriptor is the one that it had
-        self._drain.changed()
+        self._senders.attach(endpoint.socket)
+        self._drain.changed()  # its descriptor is the one that it had
 
     def get(self, process: ProcessId) -> Registered | None:
         """The facts about a process that polled."""
@@ -111,7 +116,9 @@ class SocketThread:
         """Datagrams since the start: `received`, `answered`, `configs`, `dropped.<reason>`; `waits` that were ended."""
         with self._lock:
             counts = self._counts.copy()
-        for reason, dropped in self._drain.counts().items():
+        by_reason = self._drain.counts()
+        by_reason["flood"] += self._senders.dropped()
+        for reason, dropped in by_reason.items():
             if dropped and reason == "waits":
                 counts[reason] = dropped
             elif dropped:

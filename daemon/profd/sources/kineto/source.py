@@ -29,6 +29,7 @@ from profd.sources.kineto.lifetime import Lifetime, groups
 from profd.sources.kineto.recording import KinetoRecorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
 from profd.sources.kineto.salvage import salvage
+from profd.sources.kineto.senders import Senders
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
 from profd.targets.errands.directory import Directory, Silent
@@ -69,9 +70,13 @@ class KinetoSource(Source):
         leases: LeaseKeeper,
         clock: Callable[[], int] = time.monotonic_ns,
         every_user: bool = True,
+        senders: Senders | None = None,
         claim: Callable[[int], Claim] = lambda uid: alone(),
     ) -> None:
-        """`claim`: of room in the journal for what a user's process wrote before the daemon began."""
+        """`senders`: the kernel's filter, if it was loaded.
+
+        `claim`: of room in the journal for what a user's process wrote before the daemon began.
+        """
         self._socket_dir = socket_dir
         self._every_user = every_user
         self._abstract = abstract
@@ -79,7 +84,7 @@ class KinetoSource(Source):
         self._clock = clock
         self._endpoints: list[Endpoint] = []
         self._off: dict[str, str] = {}
-        self._polls = SocketThread()
+        self._polls = SocketThread(senders)
         self._leftovers = Leftovers(state_dir)
         self._journal = state_dir / "journal"
         self._claim = claim
