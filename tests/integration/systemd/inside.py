@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from profd.kernel.capabilities import BPF
 from profd.model.formats import FORMATS
+from profd.sources.kineto.wire import DAEMON_NAME
 from profd.sources.pyspy import tool
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import trace_pb2
@@ -29,6 +31,7 @@ from tests.integration.torch_observer.test_through_daemon import RANGED, calls, 
 from tests.support import people
 from tests.support.attached import WAIT_SECONDS, Attached, Captures, attached, sources, values, whole
 from tests.support.daemon import RunningDaemon
+from tests.support.floods import flood, needs_compiler, needs_filter
 from tests.support.python_jobs import SPIN
 from tests.support.torch_jobs import needs_torch, torch_job
 from tests.support.waiting import until
@@ -167,6 +170,21 @@ def test_children_have_cgroups_with_limits(daemon: RunningDaemon, native: bool) 
             job.kill()
     done = people.profctl(ROOT, daemon.directory, "doctor")
     assert "samplers" in next(line for line in done.stdout.splitlines() if "cgroups of our children" in line)
+
+
+@needs_filter
+@needs_compiler
+def test_a_flood_ends_in_the_kernel(daemon: RunningDaemon) -> None:
+    with flood(daemon.kineto_dir / DAEMON_NAME, ALICE):
+        until(lambda: dropped(daemon) > 1000, "the kernel drops it")
+    assert not int(status(main_pid())["CapPrm"], 16) >> BPF & 1
+
+
+def dropped(daemon: RunningDaemon) -> int:
+    """Datagrams, as the doctor says it."""
+    done = people.profctl(ROOT, daemon.directory, "doctor")
+    (line,) = (line for line in done.stdout.splitlines() if "kineto floods" in line)
+    return int(re.findall(r"(\d+) datagrams so far", line)[0])
 
 
 @needs_torch

@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from profd._host import SenderFilter
 from profd.gpu.nvml import Nvml
 from profd.host import config, doctor
 from profd.host.doctor import Examiner, Finding
 from profd.kernel import nobody
 from profd.kernel.identity import SAME, WorkerIdentity
+from profd.sources.kineto.senders import Senders
 from profd.trust.audit import AuditLog
+
+from tests.support.floods import needs_filter
 
 
 @pytest.fixture
@@ -70,6 +74,29 @@ def test_a_uid_that_is_to_be_nobodys_is_somebodys(examiner: Examiner, parent: in
         (examiner.proc / str(pid)).mkdir(exist_ok=True)
         (examiner.proc / str(pid) / "status").write_text(f"PPid:\t{above}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     assert found(rooted)["uids of our children"].verdict == verdict
+
+
+def test_floods(examiner: Examiner) -> None:
+    rooted = replace(examiner, config=replace(examiner.config, user=False))
+    refused = Senders(why_not="the daemon has no CAP_BPF")
+    for one, senders, verdict, said in (
+        (rooted, Senders(), "ok", "[kineto] sender_filter"),
+        (rooted, refused, "warning", "no CAP_BPF"),
+        (examiner, refused, "ok", "no CAP_BPF"),
+    ):
+        finding = found(replace(one, senders=senders))["kineto floods"]
+        assert (finding.verdict, said in finding.detail) == (verdict, True)
+    assert "--cap-add=BPF" in found(replace(rooted, senders=refused))["kineto floods"].fix
+
+
+@needs_filter
+@pytest.mark.parametrize(("by_user", "whose"), [(True, "a process or a user"), (False, "a process (before Linux 6.16")])
+def test_floods_that_the_kernel_drops(examiner: Examiner, by_user: bool, whose: str) -> None:
+    made = SenderFilter(of_process=1, of_user=1, remembered=16, by_user=by_user)
+    finding = found(replace(examiner, senders=Senders(made, by_user)))["kineto floods"]
+    assert finding.verdict == "ok"
+    assert finding.detail.startswith(f"the kernel drops what {whose}")
+    assert finding.detail.endswith("0 datagrams so far")
 
 
 def test_a_socket_directory_that_others_list(examiner: Examiner) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -136,19 +138,37 @@ def test_threads_are_their_process(receiver) -> None:
 
 
 def another_socket(address: str) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client, contextlib.suppress(BlockingIOError):
+        client.setblocking(False)
         client.sendto(b"x", address)
 
 
-def test_another_process_has_a_share_of_its_own_and_their_user_has_one(receiver) -> None:
-    counted = filtering(receiver, 4, 6)
-    another(receiver, os.getuid(), 500)  # what is beyond a process's share is not its user's
-    assert received(receiver) % 4 == 0
-    arrived, dropped = 0, counted.dropped()
-    for _ in range(5):
-        another(receiver, os.getuid(), 4)
-        arrived += received(receiver)
-    assert arrived + counted.dropped() - dropped == 20
+def test_the_next_second_is_another_one(receiver) -> None:
+    filtering(receiver, 1)
+    for _ in range(2):
+        until(lambda: sent(receiver, 1) == 1, "it may send again")
+
+
+# argv: address: a process that floods, then two of its user that send one each
+FAMILY = """
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for name, count in ((b"a", 1000), (b"b", 1), (b"c", 1)):
+    child = os.fork()
+    if not child:
+        for _ in range(count):
+            s.sendto(name, sys.argv[1])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_what_is_beyond_a_process_s_share_is_not_its_user_s(receiver) -> None:
+    counted = filtering(receiver, 1, 3)
+    subprocess.run([sys.executable, "-S", "-c", FAMILY, receiver.getsockname()], check=True, timeout=PATIENCE)
+    came = [receiver.recv(1) for _ in range(1002 - counted.dropped())]
+    assert came[-2:] == [b"b", b"c"]
+    assert set(came[:-2]) == {b"a"}
 
 
 def test_a_user_floods_with_many_processes(receiver) -> None:
@@ -262,6 +282,32 @@ def test_what_it_drops_the_drain_would_have_dropped() -> None:
         made.attach(sock)
         assert sent(sock, 2 * limits.KINETO_DATAGRAMS_PER_SECOND_MAX) == 2 * limits.KINETO_DATAGRAMS_PER_SECOND_MAX
         assert made.dropped() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "by_user", "why"),
+    [
+        ({True: errno.EINVAL}, False, ""),  # Linux 6.10 to 6.15, by reading
+        ({True: errno.EINVAL, False: errno.EINVAL}, False, "are not told who sends"),
+        ({True: errno.EPERM}, False, "no CAP_BPF"),
+        ({True: errno.ENOSYS}, False, "SystemCallFilter="),
+        ({True: errno.ENOMEM}, False, "bpf(BPF_MAP_CREATE): Cannot allocate memory"),
+        ({}, True, ""),
+    ],
+)
+def test_what_other_kernels_and_hosts_refuse(monkeypatch, number: dict[bool, int], by_user: bool, why: str) -> None:
+    real = senders._filter
+
+    def refusing(*, by_user: bool) -> SenderFilter:
+        if by_user in number:
+            raise OSError(number[by_user], os.strerror(number[by_user]), "bpf(BPF_MAP_CREATE)")
+        return real(by_user=by_user)
+
+    monkeypatch.setattr(senders, "_filter", refusing)
+    loaded = senders._loaded()
+    assert (loaded.filter is None, loaded.by_user) == (bool(why), by_user)
+    assert why in loaded.why_not
+    assert bool(why) == bool(loaded.why_not)
 
 
 # argv: capabilities that it has besides CAP_BPF; says what a program has that it executes
