@@ -222,7 +222,7 @@ class Examiner:
             name,
             "warning",
             f"dropped when received, so that a flood keeps others' polls waiting: {senders.why_not}",
-            f'{how_to_grant([BPF])}; a Linux of 6.10 or later; or [kineto] sender_filter = "off"',
+            f'{how_to_grant([BPF])}; a later Linux (6.18 does); or [kineto] sender_filter = "off"',
         )
 
     def _agent_socket(self) -> Finding:

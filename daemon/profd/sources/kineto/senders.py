@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 # A second of the filter's overlaps two of the drain's: what this drops, the drain would have dropped.
 _TIMES: Final = 2
-_OLD: Final = "socket filters of this kernel are not told who sends (Linux 6.10 and later)"
+_OLD: Final = "socket filters of this kernel are not told who sends (those of Linux 6.18 are)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _loaded() -> Senders:
         if error.errno != errno.EINVAL:
             return Senders(why_not=_why(error))
     try:
-        return Senders(_filter(by_user=False))  # Linux 6.10 to 6.15
+        return Senders(_filter(by_user=False))  # by reading: Linux 6.10 to 6.15
     except OSError as error:
         return Senders(why_not=_why(error))
 
