@@ -382,21 +382,18 @@ class StoredView:
         lasting: Int64,
         phase: UInt8 | None,
         thread: Int32 | None,
-        nests: UInt8,
-        functions: UInt8,
-        apart: UInt8,
+        of_kind: UInt8,
         overlaps: UInt8,
     ) -> None:
         """`role`: bits of `profd/query/roles.py`. `name`: below `names`, or -1. `lasting`: ns. `thread`: where parents
         may be on others.
 
-        Tables by kind: `nests` in the stored tree, `functions` (none is a wrapper), `apart` from ops of their name. By
-        phase: `overlaps`, of rows that the stored tree does not nest. ValueError for a name out of range.
+        Table by kind: bits, 1 the stored tree nests it, 2 a function (none is a wrapper), 4 apart from ops of its name.
+        By phase: `overlaps`, of rows that the stored tree does not nest. ValueError for a name out of range.
         """
 
     known: bool
     """Whether the stored tree tells the view's: no other method may be asked where it does not."""
-    has_functions: bool
 
     def work(self) -> Int64:
         """Rows that cost the op which launched them."""
@@ -407,9 +404,12 @@ class StoredView:
     def ops_around(self, launch: Int64) -> Int64:
         """The innermost op around each launch, or -1."""
 
-    def sums(self, op: Int64, outermost: UInt8 | None) -> tuple[Int32, UInt8, Int64, Int64, Int64, Int64, Int64, Int64]:
+    def sums(
+        self, op: Int64, outermost: UInt8 | None
+    ) -> tuple[Int32, UInt8, Int64, Int64, Int64, Int64, Int64, Int64] | None:
         """(group of each row, which rows are calls; of each group its first row, how many calls, and their CPU, self
-        CPU, device and self device time in ns). Groups are of a name, a device type and `apart`. Once.
+        CPU, device and self device time in ns); None where a sum is beyond 64 bits. Once.
 
+        What is of one name, device type and apart may be several groups, in order of their first rows.
         `op`: that each row of `work` belongs to, or -1. `outermost`: rows whose times count in totals; None: all.
         """

@@ -49,6 +49,10 @@ struct Codes {
   template <typename T, typename Visit>
   static void each_of(const T* codes, std::size_t n, std::uint64_t size, Visit visit) {
     constexpr bool kSigned = std::is_signed_v<T>;
+    if (std::is_same_v<T, std::uint8_t> && size >= 256) {  // none is out of range
+      for (std::size_t i = 0; i < n; ++i) visit(i, static_cast<std::uint64_t>(codes[i]));
+      return;
+    }
     T lowest = 0, highest = 0;
     for (std::size_t i = 0; i < n; ++i) {
       lowest = std::min(lowest, codes[i]);
@@ -252,7 +256,8 @@ nb::tuple rows_of_pairs(In<std::int32_t> name, In<std::uint8_t> wanted, In<std::
   require_column(counted, n, "counted");
   require_column(code, n, "code");
   require(names > 0 && n < std::size_t{1} << 31, "there are more rows than can be numbered");
-  std::vector<std::int32_t> rows(n + 1), pair;
+  Buffer<std::int32_t> rows(n + 1);
+  std::vector<std::int32_t> pair;
   std::vector<std::int64_t> first;
   std::size_t found = 0;
   {
@@ -276,7 +281,6 @@ nb::tuple rows_of_pairs(In<std::int32_t> name, In<std::uint8_t> wanted, In<std::
       if (static_cast<std::size_t>(pair[k]) == first.size()) first.push_back(rows[k]);
     }
   }
-  rows.resize(found);
   Buffer<std::int64_t> of_pairs(found);
   std::copy_n(rows.data(), found, of_pairs.data());
   return nb::make_tuple(of_pairs.array(), to_array(pair), to_array(first));

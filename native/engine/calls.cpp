@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "arrays.h"
+#include "shown.h"
 #include "subtree.h"
-#include "wrappers.h"
 
 namespace profd {
 namespace {
@@ -35,22 +35,45 @@ struct Calls {
 
 // What one look at the parents tells.
 struct Shape {
-  Namesakes namesakes;
-  bool in_order = true;  // parents before their children
+  std::vector<std::uint8_t> children;  // of each row, at most two: more make no difference
+  bool merges = false;                 // some row has its parent's name
+  bool in_order = true;                // parents before their children
 };
 
 Shape shape_of(const Calls& calls) {
-  Shape shape{{{}, std::vector<std::uint8_t>(calls.n, 0)}};
-  std::vector<std::uint8_t>& children = shape.namesakes.children;
+  Shape shape{std::vector<std::uint8_t>(calls.n, 0)};
   for (std::size_t i = 0; i < calls.n; ++i) {
     const std::int64_t above = calls.parent[i];
     if (above < 0) continue;
     require(above < static_cast<std::int64_t>(calls.n), "a parent is beyond the last row");
-    children[above] += children[above] < 2;
-    if (calls.name[above] == calls.name[i]) shape.namesakes.rows.push_back(static_cast<std::int32_t>(i));
+    shape.children[above] += shape.children[above] < 2;
+    shape.merges |= calls.name[above] == calls.name[i];
     shape.in_order &= above < static_cast<std::int64_t>(i);
   }
   return shape;
+}
+
+// Marks every only child that has its parent's name. The top of a chain of these takes over what is below the
+// innermost and, as in torch, the kernels that one launched: what it launched itself is not counted.
+void merge_wrappers(Calls& calls, const Shape& shape, std::uint8_t* dropped) {
+  if (!shape.merges) return;
+  std::vector<std::uint8_t> wraps(calls.n, 0);
+  for (std::size_t i = 0; i < calls.n; ++i) {
+    const std::int64_t above = calls.parent[i];
+    if (above < 0 || calls.name[above] != calls.name[i] || shape.children[above] != 1) continue;
+    dropped[i] = wraps[above] = 1;
+  }
+  for (std::size_t i = 0; i < calls.n; ++i) {
+    if (!dropped[i] || wraps[i]) continue;
+    // An only child has no sibling to come from, so every chain is climbed once, and none goes round.
+    std::int64_t top = calls.parent[i];
+    while (dropped[top]) top = calls.parent[top];
+    calls.self[top] = minus(calls.lasting[top], minus(calls.lasting[i], calls.self[i]));
+    calls.launched[top] = calls.launched[i];
+  }
+  for (std::size_t i = 0; i < calls.n; ++i) {
+    if (dropped[i]) calls.launched[i] = 0;
+  }
 }
 
 // Leaves in a row the times that it counts with; those of a device's work are device times.
@@ -70,7 +93,6 @@ void settle(Calls& calls, std::size_t i, bool dropped, std::int64_t& device, std
 nb::tuple call_times(In<std::uint8_t> role, In<std::int32_t> name, In<std::int64_t> parent,
                      InOut<std::int64_t> lasting, InOut<std::int64_t> self, InOut<std::int64_t> launched) {
   const std::size_t n = role.shape(0);
-  require(n < std::size_t{1} << 31, "there are more rows than can be numbered");
   require_column(name, n, "name");
   require_column(parent, n, "parent");
   for (const auto& [column, what] : {std::pair{&lasting, "lasting"}, {&self, "own"}, {&launched, "launched"}}) {
@@ -83,7 +105,7 @@ nb::tuple call_times(In<std::uint8_t> role, In<std::int32_t> name, In<std::int64
     Calls calls{n, role.data(), name.data(), parent.data(), lasting.data(), self.data(), launched.data()};
     const Shape shape = shape_of(calls);
     std::fill_n(dropped.data(), n, 0);
-    merge_wrappers(shape.namesakes, calls.parent, {calls.lasting, calls.self, calls.launched}, dropped.data());
+    merge_wrappers(calls, shape, dropped.data());
     std::copy_n(launched.data(), n, device.data());
     if (!shape.in_order) add_from_leaves(device.data(), parent.data(), n);
     for (std::size_t i = n; i-- > 0;) {

@@ -3,6 +3,7 @@
 #include "view.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -11,13 +12,33 @@
 #include "arrays.h"
 #include "climb.h"
 #include "numbering.h"
-#include "wrappers.h"
+#include "shown.h"
 
 namespace profd {
 namespace {
 
-constexpr std::size_t kByCode = 256;  // entries of a table by kind, phase or device type
+constexpr std::size_t kByCode = 256;  // entries of a table by kind, phase or role
 constexpr int kPassedMost = 64;       // rows between a call and the one around it, which the view does not nest
+constexpr std::uint64_t kDevices = 8;  // types of devices, and room for one more
+
+// Bits of a kind: the stored tree nests it; it is a function's, which wraps none; torch keeps it apart from ops.
+enum OfKind : std::uint8_t { kNestsInTree = 1, kFunction = 2, kApart = 4 };
+
+// What the rows of a group are to a table, as bits; the rows of one group are alike.
+enum Counts : std::uint8_t { kIsShown = 1, kIsWork = 2, kIsAlone = 4, kIsApart = 8, kCountsAll = 16 };
+
+constexpr std::uint8_t counts_of(std::uint8_t role) {
+  if (!(role & kShown)) return 0;
+  if (role & kWork) return kIsShown | kIsWork;
+  const bool overlaps = (role & (kCall | kNestsInCalls)) == kCall;  // freely: it has no time of its own
+  return overlaps ? kIsShown : kIsShown | kIsAlone;
+}
+
+constexpr auto kCounts = [] {
+  std::array<std::uint8_t, kByCode> table{};
+  for (std::size_t role = 0; role < kByCode; ++role) table[role] = counts_of(static_cast<std::uint8_t>(role));
+  return table;
+}();
 
 // Columns of a whole trace as they are stored, and what they are looked up in. `phase` and `thread` may be null.
 struct StoredRows {
@@ -27,24 +48,25 @@ struct StoredRows {
   const std::int64_t *parent, *lasting;
   const std::uint8_t* phase;
   const std::int32_t* thread;
-  // By kind: whether the stored tree nests it, whether it is a function's (none wraps another), and whether torch keeps
-  // it apart from ops of its name. By phase: whether the stored tree leaves it out.
-  const std::uint8_t *nests, *functions, *apart, *overlaps;
+  const std::uint8_t *of_kind, *overlaps;  // overlaps: phases that the stored tree does not nest
 
   static constexpr std::int32_t kNone = -1, kUntold = -2;
 
-  // Of what is grouped. Names are next to each other: a table of all keys then stays in the L1 cache.
+  std::uint8_t counts(std::size_t i) const {
+    return kCounts[role[i]] | (of_kind[kind[i]] & kApart ? kIsApart : 0);
+  }
+
+  // Of what is grouped. Names are next to each other: what is used of a table of all keys is small then.
   std::uint64_t key_of(std::size_t i) const {
     require(name[i] >= -1 && name[i] < static_cast<std::int64_t>(names), "a name is out of range");
-    const std::uint64_t place = (apart[kind[i]] ? kByCode : 0) + device_type[i];
-    return place * (names + 1) + static_cast<std::uint64_t>(name[i] + 1);
+    const std::uint64_t device = std::min<std::uint64_t>(device_type[i], kDevices - 1);
+    return (counts(i) * kDevices + device) * (names + 1) + static_cast<std::uint64_t>(name[i] + 1);
   }
 
   // The nearest row above that the view nests, too. kUntold: the stored tree does not tell.
   std::int32_t above_of(std::size_t i) const {
-    if (lasting[i] < 0) return kUntold;
     if (!(role[i] & kNestsInCalls)) return kNone;
-    if (!nests[kind[i]] || (phase && overlaps[phase[i]])) return kUntold;
+    if (!(of_kind[kind[i]] & kNestsInTree) || (phase && overlaps[phase[i]])) return kUntold;
     std::int64_t at = parent[i];
     for (int passed = 0; at >= 0; at = parent[at]) {
       if (at >= static_cast<std::int64_t>(n) || ++passed > kPassedMost) return kUntold;
@@ -56,13 +78,18 @@ struct StoredRows {
   }
 
   bool has_name_of(std::size_t above, std::size_t i) const {
-    return name[above] == name[i] && !functions[kind[i]] && !functions[kind[above]];
+    return name[above] == name[i] && !((of_kind[kind[i]] | of_kind[kind[above]]) & kFunction);
   }
 };
 
-// Of a group of calls.
+// Of a group of rows; ns.
 struct ViewSums {
-  std::int64_t count = 0, cpu = 0, self = 0, device = 0, launched = 0;
+  std::int64_t first = 0;
+  std::uint8_t counts = 0;
+  std::int64_t rows = 0, total = 0;
+  std::int64_t within = 0;  // of calls that lie directly within one of these
+  std::int64_t out = 0;     // of these, what is in the total of others already
+  std::int64_t device = 0, launched = 0;
 };
 
 // Keeps the columns, which numpy owns.
@@ -72,7 +99,7 @@ struct HeldColumns {
   In<std::int64_t> parent, lasting;
   std::optional<In<std::uint8_t>> phase;
   std::optional<In<std::int32_t>> thread;
-  In<std::uint8_t> nests, functions, apart, overlaps;
+  In<std::uint8_t> of_kind, overlaps;
 
   StoredRows rows(std::size_t names) const {
     const std::size_t n = role.shape(0);
@@ -81,11 +108,9 @@ struct HeldColumns {
     require_column(parent, n, "parent"), require_column(lasting, n, "lasting");
     if (phase) require_column(*phase, n, "phase");
     if (thread) require_column(*thread, n, "thread");
-    require_column(nests, kByCode, "nests"), require_column(functions, kByCode, "functions");
-    require_column(apart, kByCode, "apart"), require_column(overlaps, kByCode, "overlaps");
+    require_column(of_kind, kByCode, "of_kind"), require_column(overlaps, kByCode, "overlaps");
     return {n, names, role.data(), kind.data(), device_type.data(), name.data(), parent.data(), lasting.data(),
-            phase ? phase->data() : nullptr, thread ? thread->data() : nullptr, nests.data(), functions.data(),
-            apart.data(), overlaps.data()};
+            phase ? phase->data() : nullptr, thread ? thread->data() : nullptr, of_kind.data(), overlaps.data()};
   }
 };
 
@@ -93,19 +118,16 @@ class StoredView {
  public:
   StoredView(In<std::uint8_t> role, In<std::uint8_t> kind, In<std::uint8_t> device_type, In<std::int32_t> name,
              std::size_t names, In<std::int64_t> parent, In<std::int64_t> lasting,
-             std::optional<In<std::uint8_t>> phase, std::optional<In<std::int32_t>> thread, In<std::uint8_t> nests,
-             In<std::uint8_t> functions, In<std::uint8_t> apart, In<std::uint8_t> overlaps)
-      : held_{role, kind, device_type, name, parent, lasting, phase, thread, nests, functions, apart, overlaps},
-        rows_(held_.rows(names)), n_(rows_.n), group_(n_), above_(n_), work_(n_), own_(n_ + 1) {
+             std::optional<In<std::uint8_t>> phase, std::optional<In<std::int32_t>> thread, In<std::uint8_t> of_kind,
+             In<std::uint8_t> overlaps)
+      : held_{role, kind, device_type, name, parent, lasting, phase, thread, of_kind, overlaps},
+        rows_(held_.rows(names)), n_(rows_.n), group_(n_), above_(n_), work_(n_), children_(n_ + 1, 0) {
     nb::gil_scoped_release release;
-    namesakes_.children.assign(n_ + 1, 0);
-    look();
-    if (known_ && !in_order_) put_in_order();
+    known_ = look() && (in_order_ || put_in_order()) && find_wrapped();
   }
 
   // Whether the stored tree tells the view's.
   bool known() const { return known_; }
-  bool has_functions() const { return has_functions_; }
 
   // Rows that cost the op which launched them.
   Out<std::int64_t> work() const { return copy_of(work_.data(), works_); }
@@ -130,81 +152,106 @@ class StoredView {
   }
 
   // `op`: that each row of work() belongs to, or -1. `outermost`: rows whose totals count; none: of all.
-  // (group of each row, whether it counts, first row of each group, count, cpu, self cpu, device, self device). Once.
-  nb::tuple sums(In<std::int64_t> op, std::optional<In<std::uint8_t>> outermost) {
-    require(known_ && !summed_, "the tree is not known, or its times were added up");
+  // (group of each row, whether it counts, first row of each group, count, cpu, self cpu, device, self device); none
+  // where a sum is beyond 64 bits. Once.
+  nb::object sums(In<std::int64_t> op, std::optional<In<std::uint8_t>> outermost) {
+    require(known_, "the tree is not known, or its times were added up");
     require_column(op, works_, "op");
     if (outermost) require_column(*outermost, n_, "outermost");
-    summed_ = true;
-    std::vector<ViewSums> sums(first_.size());
+    known_ = false;
     Buffer<std::uint8_t> counted(n_);
     {
       nb::gil_scoped_release release;
-      Buffer<std::int64_t> launched(n_ + 1), device(n_ + 1);
-      attribute(op.data(), launched.data());
-      std::vector<std::uint8_t> dropped(n_, 0);
-      merge_wrappers(namesakes_, above_.data(), {rows_.lasting, own_.data(), launched.data()}, dropped.data());
-      std::copy_n(launched.data(), n_ + 1, device.data());
-      if (outermost) {
-        add<true>(launched.data(), device.data(), dropped.data(), outermost->data(), counted.data(), sums.data());
-      } else {
-        add<false>(launched.data(), device.data(), dropped.data(), nullptr, counted.data(), sums.data());
-      }
+      for (std::size_t i = 0; i < n_; ++i) counted[i] = rows_.role[i] & kShown;
+      for (const std::int32_t row : wrapped_) counted[static_cast<std::size_t>(row)] = 0;
+      const std::vector<std::int64_t> device = device_times(op.data());
+      take_out(device, outermost ? outermost->data() : nullptr, counted.data());
     }
-    return nb::make_tuple(group_.array(), counted.array(), to_array(first_), column_of(sums, &ViewSums::count),
-                          column_of(sums, &ViewSums::cpu), column_of(sums, &ViewSums::self),
-                          column_of(sums, &ViewSums::device), column_of(sums, &ViewSums::launched));
+    if (beyond_) return nb::none();
+    return nb::make_tuple(
+        group_.array(), counted.array(), column_of([](const ViewSums& of) { return of.first; }),
+        column_of([](const ViewSums& of) { return of.counts & kIsShown ? of.rows : 0; }),
+        column_of([](const ViewSums& of) { return is_call(of) ? of.total - of.out : 0; }),
+        column_of([](const ViewSums& of) { return of.counts & kIsAlone ? of.total - of.within : 0; }),
+        column_of([](const ViewSums& of) { return of.counts & kIsWork ? of.total : is_call(of) ? of.device : 0; }),
+        column_of([](const ViewSums& of) { return of.counts & kIsWork ? of.total : is_call(of) ? of.launched : 0; }));
   }
 
  private:
+  static constexpr std::uint8_t kWraps = 3;
+
   static Out<std::int64_t> copy_of(const std::int32_t* rows, std::size_t count) {
     Buffer<std::int64_t> copy(count);
     std::copy_n(rows, count, copy.data());
     return copy.array();
   }
 
-  static Out<std::int64_t> column_of(const std::vector<ViewSums>& sums, std::int64_t ViewSums::* member) {
-    Buffer<std::int64_t> column(sums.size());
-    for (std::size_t id = 0; id < sums.size(); ++id) column[id] = sums[id].*member;
+  template <typename Value>
+  Out<std::int64_t> column_of(Value value) const {
+    Buffer<std::int64_t> column(sums_.size());
+    for (std::size_t id = 0; id < sums_.size(); ++id) column[id] = value(sums_[id]);
     return column.array();
   }
+
+  static bool is_call(const ViewSums& of) { return (of.counts & (kIsShown | kIsWork)) == kIsShown; }
+
+  ViewSums& sums_of(std::size_t row) { return sums_[static_cast<std::size_t>(group_[row])]; }
 
   // What has no row above it has the last place, which nobody reads: one branch less for each row.
   static std::size_t place_of(std::int32_t above, std::size_t n) { return above < 0 ? n : static_cast<std::size_t>(above); }
 
-  // A pass over the rows: their groups, what is around them, and times of their own. What is written in the loop stands
-  // in locals, since bytes may be anything's to the compiler.
-  void look() {
+  // A pass over the rows: their groups, what is around them, and sums that need no more. False: the stored tree does
+  // not tell. What is used in the loop stands in locals, since bytes may be anything's to the compiler.
+  bool look() {
     const StoredRows rows = rows_;
-    std::int64_t* const own = own_.data();
-    std::uint8_t* const children = namesakes_.children.data();
+    std::uint8_t* const children = children_.data();
     std::int32_t *const group = group_.data(), *const above = above_.data(), *const work = work_.data();
-    std::copy_n(rows.lasting, n_, own);
-    own[n_] = 0;
     std::size_t works = 0;
-    bool functions = false, in_order = true;
-    Numbering numbers(key_space({2, kByCode, rows.names + 1}));
+    std::int64_t signs = 0;
+    bool beyond = false;
+    std::vector<ViewSums> sums;
+    std::size_t groups = 0;
+    std::vector<std::size_t> before;  // rows that stand before the one around them
+    Numbering numbers(key_space({kCountsAll, kDevices, rows.names + 1}));
     for (std::size_t i = 0; i < rows.n; ++i) {
-      const std::int32_t number = numbers.of(rows.key_of(i), static_cast<std::int32_t>(first_.size()));
-      if (static_cast<std::size_t>(number) == first_.size()) first_.push_back(static_cast<std::int64_t>(i));
+      const auto number = static_cast<std::size_t>(numbers.of(rows.key_of(i), static_cast<std::int32_t>(groups)));
+      if (number == groups) {
+        ++groups;
+        if (rows.device_type[i] >= kDevices - 1) return false;
+        sums.push_back({.first = static_cast<std::int64_t>(i), .counts = rows.counts(i)});
+      }
+      const std::int64_t lasting = rows.lasting[i];
+      signs |= lasting;
+      sums[number].rows += 1;
+      beyond |= __builtin_add_overflow(sums[number].total, lasting, &sums[number].total);
       const std::int32_t around = rows.above_of(i);
-      if (around == StoredRows::kUntold) return;
+      if (around == StoredRows::kUntold) return false;
+      group[i] = static_cast<std::int32_t>(number), above[i] = around;
       const std::size_t place = place_of(around, rows.n);
-      group[i] = number, above[i] = around;
-      own[place] = minus(own[place], rows.lasting[i]);
       children[place] += children[place] < 2;
-      if (around >= 0 && rows.has_name_of(place, i)) namesakes_.rows.push_back(static_cast<std::int32_t>(i));
-      in_order &= around < static_cast<std::int32_t>(i);
-      functions |= rows.functions[rows.kind[i]] != 0;
+      if (around >= 0) {
+        if (place < i) [[likely]] {
+          std::int64_t& within = sums[static_cast<std::size_t>(group[place])].within;
+          beyond |= __builtin_add_overflow(within, lasting, &within);
+        } else {
+          before.push_back(i);
+        }
+        if (rows.has_name_of(place, i)) namesakes_.push_back(static_cast<std::int32_t>(i));
+      }
       work[works] = static_cast<std::int32_t>(i);
       works += (rows.role[i] & kCosts) != 0;
     }
-    works_ = works, has_functions_ = functions, in_order_ = in_order, known_ = true;
+    for (const std::size_t i : before) {
+      std::int64_t& within = sums[static_cast<std::size_t>(group[above[i]])].within;
+      beyond |= __builtin_add_overflow(within, rows.lasting[i], &within);
+    }
+    works_ = works, in_order_ = before.empty(), sums_ = std::move(sums);
+    return signs >= 0 && !beyond;
   }
 
   // Equal starts put a row before the one around it: rows from those on that have none below them. On a circle nothing
   // is known.
-  void put_in_order() {
+  bool put_in_order() {
     std::vector<std::int32_t> waiting_for(n_ + 1, 0);
     for (std::size_t i = 0; i < n_; ++i) ++waiting_for[place_of(above_[i], n_)];
     order_.reserve(n_);
@@ -215,17 +262,62 @@ class StoredView {
       const std::size_t above = place_of(above_[static_cast<std::size_t>(order_[next])], n_);
       if (--waiting_for[above] == 0 && above < n_) order_.push_back(static_cast<std::int32_t>(above));
     }
-    known_ = order_.size() == n_;
+    return order_.size() == n_;
   }
 
-  void attribute(const std::int64_t* op, std::int64_t* launched) const {
-    std::fill_n(launched, n_ + 1, 0);
+  // Only children of calls of their name. False: they count in other groups, and look() added up what is not theirs.
+  bool find_wrapped() {
+    for (const std::int32_t row : namesakes_) {
+      const auto i = static_cast<std::size_t>(row), above = static_cast<std::size_t>(above_[i]);
+      if (children_[above] != 1) continue;
+      if (group_[above] != group_[i]) return false;
+      wrapped_.push_back(row);
+      children_[above] = kWraps;
+    }
+    return true;
+  }
+
+  // Of each row what it and all below it launched; empty where there is no work.
+  std::vector<std::int64_t> device_times(const std::int64_t* op) {
+    std::int64_t most = 0;  // no row has more
+    for (std::size_t k = 0; k < works_; ++k) {
+      beyond_ |= __builtin_add_overflow(most, rows_.lasting[work_[k]], &most);
+    }
+    if (!works_ || beyond_) return {};
+    std::vector<std::int64_t> device(n_ + 1, 0);
     for (std::size_t k = 0; k < works_; ++k) {
       require(op[k] < static_cast<std::int64_t>(n_), "an op is out of range");
-      const std::size_t place = op[k] < 0 ? n_ : static_cast<std::size_t>(op[k]);
-      launched[place] = plus(launched[place], rows_.lasting[work_[k]]);
+      if (op[k] < 0) continue;
+      const auto row = static_cast<std::size_t>(op[k]);
+      // As in torch, what a wrapper launched itself is lost: it has what the call that it wraps launched.
+      if (children_[row] == kWraps) continue;
+      device[row] += rows_.lasting[work_[k]];
+      sums_of(row).launched += rows_.lasting[work_[k]];
     }
-    launched[n_] = 0;
+    each_from_leaves([&, own = device.data(), above = above_.data(), group = group_.data(), n = n_,
+                      sums = sums_.data()](std::size_t i) {
+      own[place_of(above[i], n)] += own[i];
+      std::int64_t& sum = sums[group[i]].device;
+      beyond_ |= __builtin_add_overflow(sum, own[i], &sum);
+    });
+    return device;
+  }
+
+  // Rows that do not count, or are within others of their group. Of self times nothing is taken out: what is within a
+  // wrapped call was taken from it, and it from its wrapper.
+  void take_out(const std::vector<std::int64_t>& device, const std::uint8_t* totals, const std::uint8_t* counted) {
+    const auto out = [&](std::size_t i) {
+      ViewSums& of = sums_of(i);
+      of.out += rows_.lasting[i];
+      if (!device.empty()) of.device -= device[i];
+    };
+    for (const std::int32_t row : wrapped_) {
+      out(static_cast<std::size_t>(row));
+      sums_of(static_cast<std::size_t>(row)).rows -= 1;
+    }
+    for (std::size_t i = 0; totals && i < n_; ++i) {
+      if (counted[i] && !totals[i]) out(i);
+    }
   }
 
   // Calls visit(row) from the last row on; from the leaves on where that is another order.
@@ -237,43 +329,17 @@ class StoredView {
     for (const std::int32_t row : order_) visit(static_cast<std::size_t>(row));
   }
 
-  // Adds every row to the sums of its group. Masks, because branches are guessed wrongly.
-  template <bool kTotals>
-  void add(const std::int64_t* launched, std::int64_t* device, const std::uint8_t* dropped, const std::uint8_t* totals,
-           std::uint8_t* counted, ViewSums* sums) const {
-    const auto all_if = [](bool holds) { return -static_cast<std::int64_t>(holds); };
-    const std::uint8_t* const role = rows_.role;
-    const std::int64_t *const lasting = rows_.lasting, *const own = own_.data();
-    const std::int32_t *const above = above_.data(), *const group = group_.data();
-    const std::size_t n = n_;
-    each_from_leaves([=](std::size_t i) {
-      // All that is below the row has been added to its device time.
-      std::int64_t& around = device[place_of(above[i], n)];
-      around = plus(around, device[i]);
-      const std::uint8_t counts = (role[i] & kShown) & static_cast<std::uint8_t>(!dropped[i]);
-      const std::int64_t shown = all_if(counts), work = shown & all_if(role[i] & kWork), call = shown & ~work;
-      const std::int64_t alone = call & all_if((role[i] & (kCall | kNestsInCalls)) != kCall);  // others overlap freely
-      const std::int64_t total = kTotals ? all_if(totals[i]) : -1;
-      ViewSums& of = sums[group[i]];
-      counted[i] = counts;
-      of.count += counts;
-      of.cpu = plus(of.cpu, lasting[i] & call & total);
-      of.self = plus(of.self, own[i] & alone);
-      of.device = plus(of.device, ((lasting[i] & work) | (device[i] & call)) & total);
-      of.launched = plus(of.launched, (lasting[i] & work) | (launched[i] & call));
-    });
-  }
-
   HeldColumns held_;
   StoredRows rows_;
   std::size_t n_;
   Buffer<std::int32_t> group_, above_, work_;  // of each row; of works_ rows
-  Buffer<std::int64_t> own_;                   // times without what is directly below
-  Namesakes namesakes_;
-  std::vector<std::int64_t> first_;            // row of each group
+  std::vector<std::uint8_t> children_;         // of each row, at most two, or kWraps: more make no difference
+  std::vector<std::int32_t> namesakes_;        // rows that have the name of the call around them
+  std::vector<std::int32_t> wrapped_;          // and of these, only children
+  std::vector<ViewSums> sums_;
   std::vector<std::int32_t> order_;            // where row order is not that of the tree
   std::size_t works_ = 0;
-  bool known_ = false, has_functions_ = false, in_order_ = true, summed_ = false;
+  bool known_ = false, in_order_ = true, beyond_ = false;
 };
 
 }  // namespace
@@ -282,15 +348,12 @@ void bind_view(nb::module_& m) {
   nb::class_<StoredView>(m, "StoredView")
       .def(nb::init<In<std::uint8_t>, In<std::uint8_t>, In<std::uint8_t>, In<std::int32_t>, std::size_t,
                     In<std::int64_t>, In<std::int64_t>, std::optional<In<std::uint8_t>>,
-                    std::optional<In<std::int32_t>>, In<std::uint8_t>, In<std::uint8_t>, In<std::uint8_t>,
-                    In<std::uint8_t>>(),
+                    std::optional<In<std::int32_t>>, In<std::uint8_t>, In<std::uint8_t>>(),
            nb::kw_only(), nb::arg("role").noconvert(), nb::arg("kind").noconvert(), nb::arg("device_type").noconvert(),
            nb::arg("name").noconvert(), nb::arg("names"), nb::arg("parent").noconvert(),
            nb::arg("lasting").noconvert(), nb::arg("phase").noconvert().none(), nb::arg("thread").noconvert().none(),
-           nb::arg("nests").noconvert(), nb::arg("functions").noconvert(), nb::arg("apart").noconvert(),
-           nb::arg("overlaps").noconvert())
+           nb::arg("of_kind").noconvert(), nb::arg("overlaps").noconvert())
       .def_prop_ro("known", &StoredView::known)
-      .def_prop_ro("has_functions", &StoredView::has_functions)
       .def("work", &StoredView::work)
       .def("above", &StoredView::above)
       .def("ops_around", &StoredView::ops_around, nb::arg("launch").noconvert())

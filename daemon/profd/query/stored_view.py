@@ -37,10 +37,14 @@ _COLUMNS: Final = (
 _OF_VIEW: Final = {MEMORY_NAME, OUT_OF_MEMORY_NAME, event_times.NAME}
 _SEGMENTS_MAX: Final = 64  # files that are open at once
 _KINDS: Final = np.arange(256)
-_NESTS: Final = np.array([nests_on_host(kind) for kind in range(256)]).view(np.uint8)
+_NESTS, _FUNCTION, _APART = 1, 2, 4  # bits of native/engine/view.cpp
+_OF_KIND: Final = (
+    np.array([nests_on_host(kind) for kind in range(256)]) * _NESTS
+    + rules.is_kind(_KINDS, *rules.FUNCTIONS) * _FUNCTION
+    + rules.is_annotation(_KINDS) * _APART
+).astype(np.uint8)
 _OVERLAPS: Final = OVERLAPPING_PHASES.view(np.uint8)
-_FUNCTIONS: Final = rules.is_kind(_KINDS, *rules.FUNCTIONS).view(np.uint8)
-_ANNOTATIONS: Final = rules.is_annotation(_KINDS).view(np.uint8)
+_DEVICES: Final = 256
 
 
 def stored_view(reader: TraceReader) -> StoredSums | None:
@@ -109,7 +113,7 @@ def _sums(stored: _Stored, *, on_device: bool) -> StoredSums:
     columns = {name: stored.column(name) for name in ("name", "kind", "device_type")}
     columns |= {name: stored.column(name) for name in ("phase", "is_async", "inputs") if stored.has(name)}
     table = EventTable(columns, stored.dictionaries)
-    if not _OF_VIEW.isdisjoint(rules.names_of(table)) or bytes([Kind.SAMPLE]) in columns["kind"].tobytes():
+    if not _OF_VIEW.isdisjoint(rules.names_of(table)) or _has(columns["kind"], Kind.SAMPLE):
         raise _Elsewhere
     names, name = rules.shown_names(rules.names_of(table), columns["name"])
     role = roles_of(table)
@@ -123,26 +127,31 @@ def _sums(stored: _Stored, *, on_device: bool) -> StoredSums:
         lasting=stored.column(DURATION),
         phase=columns.get("phase"),
         thread=stored.column("thread") if stored.has("fwd_thread") else None,
-        nests=_NESTS,
-        functions=_FUNCTIONS,
-        apart=_ANNOTATIONS,
+        of_kind=_OF_KIND,
         overlaps=_OVERLAPS,
     )
     if not view.known:
         raise _Elsewhere
     op = _ops(stored, view.work(), role, view) if on_device else np.full(len(view.work()), NO_ROW, dtype=np.int64)
-    group, counted, first, count, *times = view.sums(op, _outermost(view, columns["kind"], name, len(names)))
-    flops = flops_of_groups(table, counted.view(np.bool_), group, len(first))
-    kept = np.flatnonzero(count)
-    first = first[kept]
-    kind = columns["kind"][first]
-    cpu, self_cpu, device, self_device = (of_group[kept] for of_group in times)
+    found = view.sums(op, _outermost(view, columns["kind"], name, len(names)))
+    if found is None:
+        raise _Elsewhere
+    part, counted, first, *sums = found
+    device_type, kind = columns["device_type"][first], columns["kind"][first]
+    annotation = rules.is_annotation(kind)
+    # What differs in more than tables tell is one group.
+    keys = [(name[first], len(names) + 1), (device_type, _DEVICES), (annotation.view(np.uint8), 2)]
+    group, leader, _, sums = _engine.sum_groups(keys, np.ones(len(first), np.uint8), sums)
+    flops = flops_of_groups(table, counted.view(np.bool_), part, group, len(leader))
+    kept = np.flatnonzero(sums[0])
+    leader = leader[kept]
+    count, cpu, self_cpu, device, self_device = (of_group[kept] for of_group in sums)
     return StoredSums(
-        names=[names[code] if code != NO_CODE else "" for code in name[first].tolist()],
-        device_type=columns["device_type"][first],
-        shadow=kind == Kind.GPU_USER_ANNOTATION,
-        annotation=rules.is_annotation(kind),
-        count=count[kept],
+        names=[names[code] if code != NO_CODE else "" for code in name[first[leader]].tolist()],
+        device_type=device_type[leader],
+        shadow=kind[leader] == Kind.GPU_USER_ANNOTATION,
+        annotation=annotation[leader],
+        count=count,
         cpu=cpu,
         self_cpu=self_cpu,
         device=device,
@@ -153,10 +162,15 @@ def _sums(stored: _Stored, *, on_device: bool) -> StoredSums:
 
 def _outermost(view: _engine.StoredView, kind: Array, name: Array, names: int) -> Array | None:
     """Which functions no call of the same name is around; None: there are no functions."""
-    if not view.has_functions:
+    if not _has(kind, Kind.PYTHON_FUNCTION):
         return None
     group = np.ascontiguousarray(name, dtype=np.int64) + 1
-    return _engine.outermost(group, names + 1, _FUNCTIONS[kind], view.above())
+    return _engine.outermost(group, names + 1, _OF_KIND[kind] & _FUNCTION, view.above())
+
+
+def _has(kinds: Array, kind: Kind) -> bool:
+    """Whether some row is of this kind."""
+    return bytes([kind]) in kinds.tobytes()
 
 
 def _ops(stored: _Stored, work: Array, role: Array, view: _engine.StoredView) -> Array:

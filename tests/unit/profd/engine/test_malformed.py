@@ -87,7 +87,7 @@ def _links(of: Given) -> None:
 
 
 def _stored_view(of: Given) -> None:
-    tables = {name: of(U8, 256) for name in ("nests", "functions", "apart", "overlaps")}
+    tables = {name: of(U8, 256) for name in ("of_kind", "overlaps")}
     view = _engine.StoredView(
         role=of(U8),
         kind=of(U8),
