@@ -88,7 +88,7 @@ struct ViewSums {
   std::uint8_t counts = 0;
   std::int64_t rows = 0, total = 0;
   std::int64_t within = 0;  // of calls that lie directly within one of these
-  std::int64_t out = 0;     // of these, what is in the total of others already
+  std::int64_t out = 0;     // of rows that do not count in totals: wrapped ones, and functions within themselves
   std::int64_t device = 0, launched = 0;
 };
 
@@ -130,10 +130,16 @@ class StoredView {
   bool known() const { return known_; }
 
   // Rows that cost the op which launched them.
-  Out<std::int64_t> work() const { return copy_of(work_.data(), works_); }
+  Out<std::int64_t> work() const {
+    require(known_, "the tree is not known");
+    return copy_of(work_.data(), works_);
+  }
 
   // The row of the call around each row, -1 where there is none.
-  Out<std::int64_t> above() const { return copy_of(above_.data(), n_); }
+  Out<std::int64_t> above() const {
+    require(known_, "the tree is not known");
+    return copy_of(above_.data(), n_);
+  }
 
   // The innermost op around each launch; -1 where there is none, or no such row.
   Out<std::int64_t> ops_around(In<std::int64_t> launch) const {

@@ -49,9 +49,9 @@ _DEVICES: Final = 256
 
 def stored_view(reader: TraceReader) -> StoredSums | None:
     """Those of a whole trace, by name; None where its stored tree does not tell what torch's view is."""
-    if not has_strict_tree(reader) or len(reader.segments) > _SEGMENTS_MAX or len(reader) > QUERY_ROWS_MAX:
+    if not has_strict_tree(reader) or looks_of(reader.meta) is not None:
         return None
-    if looks_of(reader.meta) is not None:
+    if not 0 < len(reader) <= QUERY_ROWS_MAX or len(reader.segments) > _SEGMENTS_MAX:
         return None
     try:
         return _sums(_Stored.of(reader), on_device=reader.meta.gpu_events != 0 or reader.has("linked"))
@@ -112,6 +112,8 @@ def _sums(stored: _Stored, *, on_device: bool) -> StoredSums:
     """What `view.torch_calls` works out, added up by name. _Elsewhere where the stored tree does not tell."""
     columns = {name: stored.column(name) for name in ("name", "kind", "device_type")}
     columns |= {name: stored.column(name) for name in ("phase", "is_async", "inputs") if stored.has(name)}
+    if "phase" in columns and bool((columns["phase"] == ord("X")).all()):
+        del columns["phase"]  # nothing to look at, row by row
     table = EventTable(columns, stored.dictionaries)
     if not _OF_VIEW.isdisjoint(rules.names_of(table)) or _has(columns["kind"], Kind.SAMPLE):
         raise _Elsewhere
