@@ -237,12 +237,12 @@ def test_columns_that_arrow_reads(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("name", ["ddp_rank0", "cuda_alexnet", "resnet50_workers0", "amd_minitoy", "cuda_event_sync"])
+@pytest.mark.parametrize("name", ["ddp_rank0", "cuda_alexnet", "cuda_train_rank0", "amd_minitoy", "cuda_event_sync"])
 def test_real_traces(name: str, trace_data: Path, tmp_path: Path) -> None:
     file = trace_data / f"{name}.json.gz"
     if not file.exists():
         pytest.skip(f"no {file}")
     import_trace(file, tmp_path / "t")
     found = both(TraceReader(tmp_path / "t"))
-    if found is not None:
-        assert found[0] == found[1]
+    assert found is not None
+    assert found[0] == found[1]
