@@ -138,7 +138,13 @@ def _sums(stored: _Stored, *, on_device: bool) -> StoredSums:
     found = view.sums(op, _outermost(view, columns["kind"], name, len(names)))
     if found is None:
         raise _Elsewhere
+    return _by_name(table, (names, name), found)
+
+
+def _by_name(table: EventTable, shown: tuple[list[str], Array], found: tuple[Array, ...]) -> StoredSums:
+    """The groups of `StoredView.sums`, one for each row of a table. `shown`: as of `rules.shown_names`."""
     part, counted, first, *sums = found
+    columns, (names, name) = table.columns, shown
     device_type, kind = columns["device_type"][first], columns["kind"][first]
     annotation = rules.is_annotation(kind)
     # What differs in more than tables tell is one group.
