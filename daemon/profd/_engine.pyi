@@ -84,6 +84,14 @@ def count_pairs(group: Int32, wanted: UInt8, kind: Int32, of_kind: int, code: In
     Rows whose code is -1, or not below `codes`, are left out.
     """
 
+def rows_of_pairs(
+    name: Int32, wanted: UInt8, kind: UInt8, of_kind: int, counted: UInt8, code: Int32, codes: int
+) -> tuple[Int64, Int32, Int64]:
+    """(rows, in order, the pair of name and code of each, the first row of each pair).
+
+    Of one kind, where `counted` is not 0, a name that is wanted (a flag each; the last is for no name) and a code.
+    """
+
 def call_times(
     role: UInt8, name: Int32, parent: Int64, lasting: Int64, own: Int64, launched: Int64
 ) -> tuple[Int64, UInt8, UInt8]:
@@ -357,4 +365,51 @@ class Family:
 
         A root below another of its `level` begins none; no levels: every root begins one. ValueError after looking at
         `steps_max` events above roots.
+        """
+
+class StoredView:
+    """Torch's view of a whole trace, of which rows nest strictly, by the tree that it is stored with."""
+
+    def __init__(
+        self,
+        *,
+        role: UInt8,
+        kind: UInt8,
+        device_type: UInt8,
+        name: Int32,
+        names: int,
+        parent: Int64,
+        lasting: Int64,
+        phase: UInt8 | None,
+        thread: Int32 | None,
+        of_kind: UInt8,
+        overlaps: UInt8,
+    ) -> None:
+        """`role`: bits of `profd/query/roles.py`. `name`: below `names`, or -1. `lasting`: ns. `thread`: where parents
+        may be on others.
+
+        Table by kind: bits, 1 the stored tree nests it, 2 a function (none is a wrapper), 4 apart from ops of its name.
+        By phase: `overlaps`, of rows that the stored tree does not nest. ValueError for a name out of range.
+        """
+
+    known: bool
+    """Whether the stored tree tells the view's: no other method may be asked where it does not."""
+
+    def work(self) -> Int64:
+        """Rows that cost the op which launched them."""
+
+    def above(self) -> Int64:
+        """The row of the call around each row, or -1."""
+
+    def ops_around(self, launch: Int64) -> Int64:
+        """The innermost op around each launch, or -1."""
+
+    def sums(
+        self, op: Int64, outermost: UInt8 | None
+    ) -> tuple[Int32, UInt8, Int64, Int64, Int64, Int64, Int64, Int64] | None:
+        """(group of each row, which rows are calls; of each group its first row, how many calls, and their CPU, self
+        CPU, device and self device time in ns); None where a sum is beyond 64 bits. Once.
+
+        What is of one name, device type and apart may be several groups, in order of their first rows.
+        `op`: that each row of `work` belongs to, or -1. `outermost`: rows whose times count in totals; None: all.
         """

@@ -68,7 +68,9 @@ class Buffer {
  public:
   explicit Buffer(std::size_t n) : data_(new T[n ? n : 1]), n_(n) {}
   T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
   T& operator[](std::size_t i) { return data_[i]; }
+  const T& operator[](std::size_t i) const { return data_[i]; }
   std::size_t size() const { return n_; }
 
   // Needs the GIL; the buffer is empty afterwards.

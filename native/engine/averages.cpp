@@ -13,7 +13,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
-#include "probing.h"
+#include "numbering.h"
 
 namespace profd {
 namespace {
@@ -49,6 +49,10 @@ struct Codes {
   template <typename T, typename Visit>
   static void each_of(const T* codes, std::size_t n, std::uint64_t size, Visit visit) {
     constexpr bool kSigned = std::is_signed_v<T>;
+    if (std::is_same_v<T, std::uint8_t> && size >= 256) {  // none is out of range
+      for (std::size_t i = 0; i < n; ++i) visit(i, static_cast<std::uint64_t>(codes[i]));
+      return;
+    }
     T lowest = 0, highest = 0;
     for (std::size_t i = 0; i < n; ++i) {
       lowest = std::min(lowest, codes[i]);
@@ -85,56 +89,6 @@ Out<std::uint8_t> allowed(std::vector<std::pair<AnyColumn, In<std::uint8_t>>> ru
     }
   }
   return roles.array();
-}
-
-// Numbers keys in order of first use: by an array where there are few possible ones, else by hash.
-class Numbering {
- public:
-  explicit Numbering(std::uint64_t keys) : direct_(keys <= kDirect), slots_(direct_ ? 1 : 1 << 10) {
-    if (direct_) number_.assign(keys, kNew);
-  }
-
-  // kNew is never returned; `next` is the number of a key that was not met before.
-  std::int32_t of(std::uint64_t key, std::int32_t next) {
-    if (direct_) {
-      std::int32_t& number = number_[key];
-      if (number == kNew) number = next;
-      return number;
-    }
-    Slot& slot = slots_.of({key});
-    if (!slot.is_free()) return slot.number;
-    slot = {key, next};
-    slots_.make_room(++used_);
-    return next;
-  }
-
- private:
-  static constexpr std::uint64_t kDirect = 1 << 21;
-  static constexpr std::int32_t kNew = -1;
-
-  struct Slot {
-    std::uint64_t key = 0;
-    std::int32_t number = kNew;
-
-    bool is_free() const { return number == kNew; }
-    bool same_key(const Slot& other) const { return key == other.key; }
-    std::uint64_t hash() const { return spread(key); }
-  };
-
-  bool direct_;
-  std::vector<std::int32_t> number_;
-  Probing<Slot> slots_;
-  std::size_t used_ = 0;
-};
-
-// How many keys there may be in all. Codes of several columns make one number.
-std::uint64_t key_space(const std::vector<std::uint64_t>& sizes) {
-  std::uint64_t keys = 1;
-  for (const std::uint64_t size : sizes) {
-    require(size > 0 && !__builtin_mul_overflow(keys, size, &keys) && keys <= std::uint64_t{1} << 62,
-            "there are too many possible groups for one number");
-  }
-  return keys;
 }
 
 nb::tuple sum_groups(std::vector<std::pair<AnyColumn, std::uint64_t>> keys, In<std::uint8_t> counted,
@@ -292,6 +246,46 @@ nb::tuple count_pairs(In<std::int32_t> group, In<std::uint8_t> wanted, In<std::i
   return nb::make_tuple(to_array(first), to_array(count));
 }
 
+// (rows of this kind that are counted, have a name that is wanted, and a code; the pair of name and code that each of
+// them has; the first row of each pair). The last of `wanted` answers for no name.
+nb::tuple rows_of_pairs(In<std::int32_t> name, In<std::uint8_t> wanted, In<std::uint8_t> kind, std::uint8_t of_kind,
+                        In<std::uint8_t> counted, In<std::int32_t> code, std::size_t codes) {
+  const std::size_t n = name.shape(0), names = wanted.shape(0);
+  require_aligned(name, "name");
+  require_column(kind, n, "kind");
+  require_column(counted, n, "counted");
+  require_column(code, n, "code");
+  require(names > 0 && n < std::size_t{1} << 31, "there are more rows than can be numbered");
+  Buffer<std::int32_t> rows(n + 1);
+  std::vector<std::int32_t> pair;
+  std::vector<std::int64_t> first;
+  std::size_t found = 0;
+  {
+    nb::gil_scoped_release release;
+    const std::uint8_t *const is_wanted = wanted.data(), *const kinds = kind.data(), *const counts = counted.data();
+    for (std::size_t i = 0; i < n; ++i) {  // names come in any order: no branch is guessed well
+      const std::int32_t own = name.data()[i];
+      require(own >= -1 && own < static_cast<std::int64_t>(names) - 1, "a name is out of range");
+      const std::size_t place = own < 0 ? names - 1 : static_cast<std::size_t>(own);
+      rows[found] = static_cast<std::int32_t>(i);
+      found += static_cast<std::size_t>((is_wanted[place] != 0) & (kinds[i] == of_kind) & (counts[i] != 0) &
+                                        (code.data()[i] >= 0));
+    }
+    pair.resize(found);
+    Numbering numbers(key_space({names, std::max<std::uint64_t>(codes, 1)}));
+    for (std::size_t k = 0; k < found; ++k) {
+      const auto own = static_cast<std::uint64_t>(code.data()[rows[k]]);
+      require(own < codes, "a code is out of range");
+      const std::uint64_t key = static_cast<std::uint64_t>(name.data()[rows[k]] + 1) * codes + own;
+      pair[k] = numbers.of(key, static_cast<std::int32_t>(first.size()));
+      if (static_cast<std::size_t>(pair[k]) == first.size()) first.push_back(rows[k]);
+    }
+  }
+  Buffer<std::int64_t> of_pairs(found);
+  std::copy_n(rows.data(), found, of_pairs.data());
+  return nb::make_tuple(of_pairs.array(), to_array(pair), to_array(first));
+}
+
 }  // namespace
 
 void bind_averages(nb::module_& m) {
@@ -300,6 +294,9 @@ void bind_averages(nb::module_& m) {
         nb::arg("values").noconvert());
   m.def("count_pairs", &count_pairs, nb::arg("group").noconvert(), nb::arg("wanted").noconvert(),
         nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("code").noconvert(), nb::arg("codes"));
+  m.def("rows_of_pairs", &rows_of_pairs, nb::arg("name").noconvert(), nb::arg("wanted").noconvert(),
+        nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("counted").noconvert(), nb::arg("code").noconvert(),
+        nb::arg("codes"));
   m.def("sum_stored", &sum_stored, nb::arg("name").noconvert(), nb::arg("names"), nb::arg("kind").noconvert(),
         nb::arg("device").noconvert(), nb::arg("phase").noconvert().none(), nb::arg("lasting").noconvert(),
         nb::arg("own").noconvert(), nb::arg("fits").noconvert(), nb::arg("phases").noconvert());

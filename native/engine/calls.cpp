@@ -5,13 +5,11 @@
 #include <vector>
 
 #include "arrays.h"
+#include "shown.h"
 #include "subtree.h"
 
 namespace profd {
 namespace {
-
-// What a row is to torch's tables; the bits of `Role` in profd/query/roles.py.
-enum Role : std::uint8_t { kShown = 1, kCall = 2, kNestsInCalls = 4, kWork = 8, kMark = 16 };
 
 Out<std::int64_t> durations(In<std::int64_t> start, In<std::int64_t> end) {
   const std::size_t n = start.shape(0);

@@ -6,65 +6,11 @@
 #include <cstring>
 
 #include "arrays.h"
+#include "climb.h"
 #include "probing.h"
 
 namespace profd {
 namespace {
-
-// The way up from a row. Most are short; on a long one every row that was passed knows the answer for all that pass
-// through it later, so that ways are climbed once.
-class Climb {
- public:
-  Climb(const In<std::int64_t>& parent, const In<std::uint8_t>& wanted)
-      : parent_(parent.data()), wanted_(wanted.data()), n_(parent.shape(0)) {}
-
-  std::int64_t from(std::int64_t row) {
-    std::int64_t at = row;
-    for (int step = 0; step < kShort; ++step) {
-      at = above(at);
-      if (at < 0 || wanted_[at]) return std::max(at, kNoRow);
-    }
-    return remembered(row);
-  }
-
- private:
-  static constexpr int kShort = 16;
-  static constexpr std::int64_t kUnknown = -2, kOnTheWay = -3;
-
-  std::int64_t above(std::int64_t row) const {
-    require(parent_[row] < static_cast<std::int64_t>(n_), "a parent is beyond the last row");
-    return parent_[row];
-  }
-
-  std::int64_t remembered(std::int64_t row) {
-    if (known_.empty()) known_.assign(n_, kUnknown);
-    path_.clear();
-    std::int64_t answer = kNoRow;
-    for (;;) {
-      if (known_[row] == kOnTheWay) break;  // a circle: nothing is above
-      if (known_[row] != kUnknown) {
-        answer = known_[row];
-        break;
-      }
-      path_.push_back(row);
-      known_[row] = kOnTheWay;
-      const std::int64_t next = above(row);
-      if (next < 0) break;
-      if (wanted_[next]) {
-        answer = next;
-        break;
-      }
-      row = next;
-    }
-    for (const std::int64_t passed : path_) known_[passed] = answer;
-    return answer;
-  }
-
-  const std::int64_t* parent_;
-  const std::uint8_t* wanted_;
-  std::size_t n_;
-  std::vector<std::int64_t> known_, path_;
-};
 
 Out<std::int64_t> nearest_above(In<std::int64_t> parent, In<std::uint8_t> wanted, In<std::int64_t> rows) {
   const std::size_t n = parent.shape(0);
@@ -74,7 +20,7 @@ Out<std::int64_t> nearest_above(In<std::int64_t> parent, In<std::uint8_t> wanted
   Buffer<std::int64_t> found(rows.shape(0));
   {
     nb::gil_scoped_release release;
-    Climb climb(parent, wanted);
+    Climb climb(parent.data(), wanted.data(), n);
     for (std::size_t i = 0; i < rows.shape(0); ++i) {
       const std::int64_t row = rows.data()[i];
       require(row >= 0 && static_cast<std::size_t>(row) < n, "a row is out of range");

@@ -18,6 +18,7 @@
 #include "tensors.h"
 #include "tree.h"
 #include "typical.h"
+#include "view.h"
 
 NB_MODULE(_engine, m) {
   nanobind::set_leak_warnings(false);  // at exit threads of ours still hold objects; the kernel takes them back
@@ -39,4 +40,5 @@ NB_MODULE(_engine, m) {
   profd::bind_tensors(m);
   profd::bind_tree(m);
   profd::bind_typical(m);
+  profd::bind_view(m);
 }

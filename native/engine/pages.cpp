@@ -13,6 +13,7 @@
 #include <nanobind/stl/optional.h>
 
 #include "arrays.h"
+#include "expand.h"
 
 namespace profd {
 namespace {
@@ -355,8 +356,8 @@ std::size_t unpack(Bytes bytes, bool nullable, std::int64_t encoding, const std:
   Bytes levels = bytes.take(bytes.plain<std::uint32_t>());
   const std::size_t valid = count_valid(levels, rows);
   // Values stand at the end of their place first: spread from the begin on, none is overwritten before it is moved.
-  U* from = out + (rows - valid);
-  if (valid) unpack_values<T>(bytes, encoding, words, from, valid);
+  const U* from = out + (rows - valid);
+  if (valid) unpack_values<T>(bytes, encoding, words, out + (rows - valid), valid);
   if (valid == rows) return valid;
   U* to = out;
   const U* const last = out + rows - 1;
@@ -373,14 +374,8 @@ std::size_t unpack(Bytes bytes, bool nullable, std::int64_t encoding, const std:
       },
       [&](const PackedBits& bits, std::size_t times) {
         for (std::size_t i = 0; i < times; i += 64) {
-          std::uint64_t marks = bits.ones(i, times);
           const std::size_t some = std::min<std::size_t>(times - i, 64);
-          for (std::size_t k = 0; k < some; ++k, marks >>= 1) {
-            const U value = *std::min<const U*>(from, last);  // behind the last value there is none to look at
-            const U given = static_cast<U>(U{0} - static_cast<U>(marks & 1));  // all bits, or none: no branch
-            to[k] = static_cast<U>((value & given) | (absent & static_cast<U>(~given)));
-            from += marks & 1;
-          }
+          from = expand_some(to, from, last, bits.ones(i, times), some, absent);
           to += some;
         }
       });

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind
+from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
 from profd.segments.meta import TraceMeta
+from profd.segments.reader import TraceReader
 from profd.segments.writer import TraceWriter
+from profd.tree.build import TreePass
 
 CATEGORIES = {
     "cpu_op": Kind.CPU_OP,
@@ -117,3 +119,18 @@ def store(table: EventTable, directory: Path, *, rows: int = 1 << 19, **meta: An
         writer.write_segment(EventTable(columns, table.dictionaries, args, first))
     writer.finish(TraceMeta(**{"trace": "t1", "source": "import", **meta}))
     return directory
+
+
+def stored_with_tree(
+    events: list[Event], directory: Path, rows: int = 1 << 19, first_id: int = 0, **meta: Any
+) -> TraceReader:
+    """A stored trace with the tree that imports build, in segments of so many rows; ids of two threads from one on"""
+    table = table_of(events)
+    tracks = Tracks([{"id": 1}], [{"id": first_id + number, "process": 0} for number in range(2)])
+    tree = TreePass(tracks, table.dictionaries, iter(()), lambda flows: None)
+    tree.feed(table)
+    outcome = tree.finish()
+    for patch in outcome.patches:
+        for name, values in patch.columns.items():
+            table.columns[name][patch.rows] = values
+    return TraceReader(store(table, directory / "t", rows=rows, anomalies=outcome.anomalies, tracks=tracks, **meta))

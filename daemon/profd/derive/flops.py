@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from profd import _engine
-from profd.events import NO_CODE
+from profd.events import Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.model.decodable import decodable
 
@@ -141,16 +141,16 @@ def has_formula(names: list[str]) -> Array:
     return np.array([*(name in _FORMULAS for name in names), False], dtype=bool)
 
 
-def flops_of_rows(names: list[str], inputs: list[str], name: Array, signature: Array) -> Array:
-    """Operations per row (float64) from the coded columns `name` and `inputs`; 0 where unknown.
+def flops_of_ops(table: EventTable, counted: Array) -> tuple[Array, Array]:
+    """(rows of ops that are counted and may have operations, these of each, float64), rows in order.
 
-    Each distinct (op, signature) is computed once.
+    `table`: of name, kind and inputs. `counted`: bool. Each distinct (op, signature) is computed once.
     """
-    flops = np.zeros(len(name), dtype=np.float64)
-    known = np.flatnonzero(has_formula(names)[name] & (signature != NO_CODE))
-    key = name[known].astype(np.int64) * (len(inputs) + 1) + signature[known]
-    group, first = _engine.group_rows([key])
-    pairs = zip(name[known[first]].tolist(), signature[known[first]].tolist(), strict=True)
-    values = np.array([op_flops(names[op], inputs[shapes]) for op, shapes in pairs], dtype=np.float64)
-    flops[known] = values[group]
-    return flops
+    names, signatures = (table.dictionaries.get(column, Dictionary()).values for column in ("name", "inputs"))
+    name, kind, inputs = (np.ascontiguousarray(table.column(column)) for column in ("name", "kind", "inputs"))
+    rows, pair, first = _engine.rows_of_pairs(
+        name, has_formula(names).view(np.uint8), kind, Kind.CPU_OP, counted.view(np.uint8), inputs, len(signatures)
+    )
+    pairs = zip(name[first].tolist(), inputs[first].tolist(), strict=True)
+    values = np.array([op_flops(names[op], signatures[shapes]) for op, shapes in pairs], dtype=np.float64)
+    return rows, values[pair]

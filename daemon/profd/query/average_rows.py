@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profd.errors import Exhausted
-from profd.events import DeviceType
 from profd.limits import CAPTURE_ROWS_MAX
 from profd.query.averages import DEVICE_LABELS, SORT_KEYS, Average, int_flops, sort_field
 from profd.query.stored_sums import StoredSums
@@ -54,20 +53,18 @@ def columns_of(rows: Sequence[Average]) -> pa.Table:
 
 
 def columns_of_sums(sums: StoredSums) -> pa.Table:
-    """The averages of one trace as recorded, by name."""
-    on_cpu = sums.device_type == DeviceType.CPU
-    on_device = np.where(on_cpu, 0, sums.lasting)
+    """The averages of one trace by name."""
     labels = [DEVICE_LABELS.get(of_group, "other").encode() for of_group in sums.device_type.tolist()]
     given: dict[str, Any] = {
         "name": [_text(name) for name in sums.names],
         "device_type": labels,
-        "annotation": np.zeros(len(labels), dtype=bool),
+        "annotation": sums.annotation,
         "shadow": sums.shadow,
         "count": sums.count,
-        "cpu_time_total_ns": np.where(on_cpu, sums.lasting, 0),
-        "self_cpu_time_total_ns": sums.own,
-        "device_time_total_ns": on_device,
-        "self_device_time_total_ns": on_device,
+        "cpu_time_total_ns": sums.cpu,
+        "self_cpu_time_total_ns": sums.self_cpu,
+        "device_time_total_ns": sums.device,
+        "self_device_time_total_ns": sums.self_device,
     }
     if sums.flops is not None:
         given["flops"] = [int_flops(each) for each in sums.flops]

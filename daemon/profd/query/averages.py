@@ -12,7 +12,7 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, Links, backward_times, find_links
-from profd.derive.flops import flops_of_rows, has_formula
+from profd.derive.flops import flops_of_ops
 from profd.errors import BadInput
 from profd.events import NO_ROW, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
@@ -247,7 +247,7 @@ def _group(
     sums = dict(zip(values, summed, strict=True))
     device, kind = calls.device_type[first], table.column("kind")[first]
     shadow, annotation = kind == Kind.GPU_USER_ANNOTATION, rules.is_annotation(kind)
-    flops = _flops(table, calls, group, len(first))
+    flops = flops_of_groups(table, calls.counted, group, np.arange(len(first)), len(first))
     estimated: dict[str, list[Any]] = dict(looks.spent(table, calls, group, len(first))) if looks else {}
     return [
         Average(
@@ -359,19 +359,17 @@ def _frames(labels: Labels | None, row: int) -> list[str] | None:
     return text.split(";") if text else []
 
 
-_OPS: Final = (np.arange(256) == Kind.CPU_OP).view(np.uint8)
+def flops_of_groups(table: EventTable, counted: Array, part: Array, group: Array, groups: int) -> Array | None:
+    """Operations of the calls of each group; None where the trace has no shapes.
 
-
-def _flops(table: EventTable, calls: view.Calls, group: Array, groups: int) -> Array | None:
+    `table`: of name, kind and inputs. `counted`: bool, which rows are calls. `part`: of each row; `group`: of each
+    part.
+    """
     inputs = table.dictionaries.get("inputs")
     if "inputs" not in table.columns or not inputs or not inputs.values:
         return None
-    names = rules.names_of(table)
-    kind, name = (np.ascontiguousarray(table.column(column)) for column in ("kind", "name"))
-    ops = _engine.allowed([(kind, _OPS), (name, has_formula(names).view(np.uint8))])
-    rows = np.flatnonzero(ops.view(np.bool_) & calls.counted)
-    flops = flops_of_rows(names, inputs.values, table.column("name")[rows], table.columns["inputs"][rows])
-    return np.bincount(group[rows], weights=flops, minlength=groups)
+    rows, flops = flops_of_ops(table, counted)
+    return np.bincount(group[part[rows]], weights=flops, minlength=groups)
 
 
 def int_flops(flops: float) -> int:

@@ -14,12 +14,13 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.flops import has_formula, op_flops
-from profd.events import NO_CODE, NO_END, NO_ROW, Dictionary, Kind
+from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, Dictionary, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.averages import nodes_of
 from profd.query.recorded import NEVER_NESTS
 from profd.segments.contract import DURATION
+from profd.segments.pages import STRANGE
 from profd.segments.reader import TraceReader
 from profd.segments.row_group import RowGroup, words
 from profd.tree.build import same_threads
@@ -40,32 +41,36 @@ _DEVICES: Final = 256
 
 @dataclass(slots=True)
 class StoredSums:
-    """Groups of events by name and device type, in order of first row; times in ns."""
+    """Groups of events by name and device type, in order of first row; times in ns. Fields are those of `Average`."""
 
     names: list[str]
     device_type: Array
     shadow: Array  # bool: its first row is a device's range for an annotation
+    annotation: Array  # bool: torch keeps it apart from ops of its name
     count: Array
-    lasting: Array
-    own: Array  # on CPU threads; 0 elsewhere
+    cpu: Array
+    self_cpu: Array
+    device: Array
+    self_device: Array
     flops: Array | None  # None: the trace has no shapes
 
 
 def stored_sums(reader: TraceReader) -> StoredSums | None:
     """Those of a whole trace; None where its stored self times may differ from strict nesting, row by row or at all."""
-    if not _may_answer(reader):
+    if not has_strict_tree(reader):
         return None
     sums = _Sums()
     try:
         for rows in reader.row_groups(_COLUMNS):
             if not sums.add(rows):
                 return None
-    except (ValueError, LookupError):  # not as it was written: whoever decodes all of it names the file
+    except STRANGE:  # not as it was written: whoever decodes all of it names the file
         return None
     return sums.together() if len(reader) else None
 
 
-def _may_answer(reader: TraceReader) -> bool:
+def has_strict_tree(reader: TraceReader) -> bool:
+    """Whether the tree that a trace is stored with is one of strict intervals, of the threads that it names."""
     meta = reader.meta
     if meta.format == 1 or reader.hides or not {"name", DURATION, "self_time"} <= set(meta.columns):
         return False
@@ -125,12 +130,17 @@ class _Sums:
             keys, np.ones(len(code), np.uint8), [count, took, alone]
         )
         flops = np.bincount(group, weights=np.concatenate(self._flops), minlength=len(first))
+        on_cpu = device[first] == DeviceType.CPU
+        on_device = np.where(on_cpu, 0, took)
         return StoredSums(
             names=[self._names.values[at] if at != NO_CODE else "" for at in code[first].tolist()],
             device_type=device[first],
             shadow=kind[first] == Kind.GPU_USER_ANNOTATION,
+            annotation=np.zeros(len(first), dtype=bool),
             count=count,
-            lasting=took,
-            own=alone,
+            cpu=np.where(on_cpu, took, 0),
+            self_cpu=alone,
+            device=on_device,
+            self_device=on_device,
             flops=flops if self._shapes else None,
         )

@@ -16,10 +16,11 @@ from profd.query.averages import Average, Grouping, averages_of_trace, sort_aver
 from profd.query.captured import Captured, LeftOut, Member, where_there_is
 from profd.query.part import Part, part_of, part_of_member
 from profd.query.stored_sums import StoredSums, stored_sums
+from profd.query.stored_view import stored_view
 from profd.segments.reader import TraceReader
 
 BY: Final = ("rank", "host", "trace")
-_AS_RECORDED: Final = "top-raw"  # `_Asked.kept_as` of all events by name
+_BY_NAME: Final = {"top-raw": stored_sums, "top": stored_view}  # `_Asked.kept_as` of whole traces -> their rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,9 @@ class _Asked:
         )
 
     def sums(self, reader: TraceReader) -> StoredSums | None:
-        """Events as recorded, from stored times; None where these do not tell, or something else is asked."""
-        return stored_sums(reader) if self.kept_as == _AS_RECORDED else None
+        """Rows by name from the stored tree; None where it does not tell, or something else is asked."""
+        of_name = _BY_NAME.get(self.kept_as)
+        return None if of_name is None else of_name(reader)
 
 
 def top(trace: TraceReader, *, limit: int, sort_by: str, **asked: Any) -> list[dict[str, Any]]:

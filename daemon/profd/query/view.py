@@ -129,16 +129,15 @@ def _device_time(
     `parent`: the tree of the nested rows, if no two of them overlap partially.
     """
     work = np.flatnonzero(having(role, COSTS))
-    op = _op_by_external_id(table, role, work, are_correlations)
+    op = op_by_external_id(np.ascontiguousarray(table.column("external")), role, work, are_correlations)
     unknown = op == NO_ROW
     op[unknown] = _op_around_launch(table, role, work[unknown], parent)
     known = op != NO_ROW
     return _engine.sum_by(op[known], len(table), lasting[work[known]])
 
 
-def _op_by_external_id(table: EventTable, role: Array, work: Array, are_correlations: AreCorrelations) -> Array:
+def op_by_external_id(external: Array, role: Array, work: Array, are_correlations: AreCorrelations) -> Array:
     """The op that each device row names as its own; NO_ROW where it names none."""
-    external = np.ascontiguousarray(table.column("external"))
     wanted = external[work]
     # Some releases wrote the correlation id in the place of the op's.
     if bool((wanted <= 0).all()) or are_correlations(work, wanted):

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from profd.segments.columns import fill_absent, values_of
+from profd.events import COLUMNS, Dictionary
+from profd.segments.columns import decode_column, fill_absent, values_of
 from profd.segments.contract import FIELDS
 from profd.segments.pages import STRANGE, Pages
 from profd.segments.text import words_of
@@ -21,26 +22,30 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Columns of format 2. Arrays may be read-only views of Arrow memory. ValueError for a column of another type."""
+    """Columns of format 2, each read from its file when it is asked for. Raises STRANGE, ValueError for another type.
+
+    Arrays may be read-only views of Arrow memory.
+    """
 
     rows: int
-    table: pa.Table  # of columns that Arrow reads
-    pages: dict[str, Pages]  # of all others
-    by_arrow: Callable[[list[str]], pa.Table]
+    held: frozenset[str]  # columns that can be asked for
+    pages_of: Callable[[str], Pages | None]  # None: of a column that is not as our writer writes it
+    by_arrow: Callable[[str], pa.ChunkedArray]
 
     def __len__(self) -> int:
         return self.rows
 
     def has(self, column: str) -> bool:
-        """Whether it was read."""
-        return column in self.pages or column in self.table.column_names
+        """Whether any event of the trace has a value in it."""
+        return column in self.held
 
     def numbers(self, column: str, absent: int) -> Array:
         """Integers of the stored width; `absent` where there is none."""
-        if column in self.pages:
+        pages = self.pages_of(column)
+        if pages is not None:
             out = np.empty(self.rows, dtype=FIELDS[column].type.to_pandas_dtype())
             with contextlib.suppress(*STRANGE):
-                self.pages[column].numbers(out, absent)
+                pages.numbers(out, absent)
                 return out
         array = self._array(column, FIELDS[column].type)
         values = values_of(array)
@@ -50,13 +55,28 @@ class RowGroup:
         fill_absent(values, array, absent)
         return values
 
+    def decode(self, column: str, dictionaries: dict[str, Dictionary], out: Array) -> None:
+        """As a table has it, into `out`: text as codes of its dictionary, which grows. Durations stay durations."""
+        spec = COLUMNS[FIELDS[column].column or column]
+        pages = self.pages_of(column)
+        if pages is not None:
+            with contextlib.suppress(*STRANGE):
+                if spec.dictionary is None:
+                    pages.numbers(out, int(spec.absent or 0))
+                else:
+                    known = dictionaries.setdefault(spec.dictionary, Dictionary())
+                    pages.codes(out, np.array(known.codes(words(pages.words())), dtype=np.int64))
+                return
+        decode_column(spec, self.by_arrow(column), dictionaries, out)
+
     def codes(self, column: str) -> tuple[Array, pa.Array]:
         """(for each row its place among the words, int32, -1 where there is none; the words)"""
-        if column in self.pages:
+        pages = self.pages_of(column)
+        if pages is not None:
             out = np.empty(self.rows, dtype=np.int32)
             with contextlib.suppress(*STRANGE):
-                known = self.pages[column].words()
-                self.pages[column].codes(out, np.arange(len(known)))
+                known = pages.words()
+                pages.codes(out, np.arange(len(known)))
                 return out, known
         array = self._array(column, pa.dictionary(pa.int32(), pa.string()))
         codes = values_of(array.indices)
@@ -66,8 +86,7 @@ class RowGroup:
         return codes, array.dictionary
 
     def _array(self, column: str, kind: pa.DataType) -> pa.Array:
-        table = self.by_arrow([column]) if column in self.pages else self.table
-        found = table.column(column)
+        found = self.by_arrow(column)
         if found.type != kind:
             raise ValueError(f"column {column} is of type {found.type}")
         return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()

@@ -216,16 +216,17 @@ class SegmentFile:
 
     def row_groups(self, names: Collection[str]) -> Iterator[RowGroup]:
         """Each row group, with those of these columns (of format 2, as the contract names them) that have values."""
-        wanted = [name for name in names if name in self._held]
+        held = self._held.intersection(names)
         for group in range(self._metadata.num_row_groups):
-            pages = {name: found[0] for name in wanted if (found := self._pages(name, [group]))}
-            others = [name for name in wanted if name not in pages]
 
-            def by_arrow(names: list[str], group: int = group) -> pa.Table:
-                return self._file.read_row_group(group, columns=names, use_threads=False)
+            def pages_of(name: str, group: int = group) -> Pages | None:
+                found = self._pages(name, [group])
+                return found[0] if found else None
 
-            rows = self._metadata.row_group(group).num_rows
-            yield RowGroup(rows, by_arrow(others) if others else _NOTHING, pages, by_arrow)
+            def by_arrow(name: str, group: int = group) -> pa.ChunkedArray:
+                return self._file.read_row_group(group, columns=[name], use_threads=False).column(name)
+
+            yield RowGroup(self._metadata.row_group(group).num_rows, frozenset(held), pages_of, by_arrow)
 
     def _pages(self, name: str, groups: list[int]) -> list[Pages]:
         """Of a column that is as our writer writes it; empty: of another."""

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.derive.flops import flops_of_rows, op_flops
+from profd.derive.flops import flops_of_ops, op_flops
+from profd.events import Kind
+
+from tests.support.tables import Event, table_of
 
 OPS = ["aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mul", "aten::add", "aten::conv2d"]
 
@@ -92,8 +95,19 @@ def test_never_more_than_a_number(name: str, dims: list[Any], types: list[Any], 
 
 
 def test_rows_by_their_codes() -> None:
-    names = ["aten::relu", "aten::mm"]
-    inputs = [signature([[2, 3], [3, 4]]), signature([[1, 1], [1, 1]])]
-    name, entry = np.array([1, 1, 0, 1, -1], dtype=np.int32), np.array([0, 1, 0, -1, 0], dtype=np.int32)
-    assert flops_of_rows(names, inputs, name, entry).tolist() == [48.0, 2.0, 0.0, 0.0, 0.0]
-    assert flops_of_rows(["aten::relu"], inputs, name * 0, entry).tolist() == [0.0] * 5
+    large, small = {"inputs": signature([[2, 3], [3, 4]])}, {"inputs": signature([[1, 1], [1, 1]])}
+    table = table_of(
+        [
+            Event("aten::mm", 0, 1, fields=large),
+            Event("aten::mm", 1, 2, fields=small),
+            Event("aten::relu", 2, 3, fields=large),  # no formula
+            Event("aten::mm", 3, 4),  # no shapes
+            Event("aten::mm", 4, 5, Kind.RUNTIME, fields=large),
+            Event("aten::mm", 5, 6, fields=large),
+            Event("aten::mm", 6, 7, fields=large),
+        ]
+    )
+    rows, flops = flops_of_ops(table, np.array([True] * 6 + [False]))
+    assert (rows.tolist(), flops.tolist()) == ([0, 1, 5], [48.0, 2.0, 48.0])
+    rows, flops = flops_of_ops(table_of([Event("aten::relu", 0, 1)]), np.ones(1, dtype=bool))
+    assert (len(rows), len(flops)) == (0, 0)

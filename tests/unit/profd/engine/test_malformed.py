@@ -86,6 +86,25 @@ def _links(of: Given) -> None:
     links.finish()
 
 
+def _stored_view(of: Given) -> None:
+    tables = {name: of(U8, 256) for name in ("of_kind", "overlaps")}
+    view = _engine.StoredView(
+        role=of(U8),
+        kind=of(U8),
+        device_type=of(U8),
+        name=of(I32),
+        names=of.number(),
+        parent=of(I64),
+        lasting=of(I64),
+        phase=of(U8),
+        thread=of(I32),
+        **tables,
+    )
+    view.above()
+    view.ops_around(of(I64))
+    view.sums(np.resize(of(I64), len(view.work())), of(U8))
+
+
 def _presence(of: Given) -> None:
     for dtype in (I64, I32, U8, F64):
         absent = float("nan") if dtype is F64 else 1
@@ -114,6 +133,7 @@ KERNELS: dict[str, Callable[[Given], Any]] = {
     "places": lambda of: _engine.places(of(I64), of.number()),
     "presence": _presence,
     "recode": lambda of: _engine.recode(of(I32), of(I32, 3), of(I32)),
+    "rows_of_pairs": lambda of: _engine.rows_of_pairs(of(I32), of(U8), of(U8), 1, of(U8), of(I32), of.number()),
     "roles": lambda of: _engine.roles(
         of(U8), of(U8), of(U8), None, tables=of(U8, 512), overlapping_phases=of(U8, 256), host_max=1, overlapping=4
     ),
@@ -125,6 +145,7 @@ KERNELS: dict[str, Callable[[Given], Any]] = {
     "sum_by": lambda of: _engine.sum_by(of(I64), of.number(), of(I64)),
     "sum_groups": lambda of: _engine.sum_groups([(c, of.number()) for c in of.several()], of(U8), [of(I64), of(I64)]),
     "tensor_islands": lambda of: _engine.tensor_islands(of(I32), of(U8), of(I64), of(I64)),
+    "stored_view": _stored_view,
     "trees": _trees,
     "typical_of_steps": lambda of: _engine.typical_of_steps(of(I64), of.number(), of(I64), of.number(), of(I64)),
 }

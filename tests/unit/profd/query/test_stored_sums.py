@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadTrace
-from profd.events import DeviceType, Kind, Tracks
+from profd.events import DeviceType, Kind
 from profd.query.average_rows import columns_of, columns_of_sums
 from profd.query.averages import Grouping, averages_of_trace
 from profd.query.stored_sums import stored_sums
 from profd.segments.reader import TraceReader
-from profd.tree.build import TreePass
 
-from tests.support.tables import Event, store, table_of
+from tests.support.tables import Event, stored_with_tree
 
 SHAPES = json.dumps({"Input Dims": [[4, 8], [8, 2]]})
 CALLS = st.builds(
@@ -37,19 +36,6 @@ CALLS = st.builds(
 )
 
 
-def with_tree(events: list[Event], directory: Path, rows: int = 1 << 19) -> TraceReader:
-    """A stored trace with the tree that imports build, in segments of so many rows."""
-    table = table_of(events)
-    tracks = Tracks([{"id": 1}], [{"id": number, "process": 0} for number in range(2)])
-    tree = TreePass(tracks, table.dictionaries, iter(()), lambda flows: None)
-    tree.feed(table)
-    outcome = tree.finish()
-    for patch in outcome.patches:
-        for name, values in patch.columns.items():
-            table.columns[name][patch.rows] = values
-    return TraceReader(store(table, directory / "t", rows=rows, anomalies=outcome.anomalies, tracks=tracks))
-
-
 def both(reader: TraceReader) -> tuple[list[object], list[object]] | None:
     """(sums of stored times, sums of events nested anew), in one order; None where the stored ones say nothing."""
     sums = stored_sums(reader)
@@ -64,7 +50,7 @@ def both(reader: TraceReader) -> tuple[list[object], list[object]] | None:
 def test_where_they_answer_they_are_right(events: list[Event], rows: int) -> None:
     directory = Path(tempfile.mkdtemp())
     try:
-        found = both(with_tree(events, directory, rows))
+        found = both(stored_with_tree(events, directory, rows))
     finally:
         shutil.rmtree(directory)
     if found is not None:
@@ -86,7 +72,7 @@ NESTED = [
 
 @pytest.mark.parametrize("rows", [2, 100])
 def test_they_answer_for_what_jobs_record(tmp_path: Path, rows: int) -> None:
-    found = both(with_tree(NESTED, tmp_path, rows))
+    found = both(stored_with_tree(NESTED, tmp_path, rows))
     assert found is not None
     assert found[0] == found[1]
 
@@ -106,11 +92,11 @@ def test_they_answer_for_what_jobs_record(tmp_path: Path, rows: int) -> None:
     ],
 )
 def test_they_say_nothing_where_trees_differ(tmp_path: Path, event: Event) -> None:
-    assert both(with_tree([CALL, event], tmp_path)) is None
+    assert both(stored_with_tree([CALL, event], tmp_path)) is None
 
 
 def test_a_column_that_is_not_as_it_was_written_is_named_by_the_long_way(tmp_path: Path) -> None:
-    reader = with_tree([CALL], tmp_path)
+    reader = stored_with_tree([CALL], tmp_path)
     segment = reader.directory / reader.segments[0].file
     table = pq.read_table(segment)
     number = table.schema.get_field_index("name")
