@@ -43,6 +43,7 @@ Arena mapped;
 namespace {
 
 constexpr int kQuietPolls = 100;  // of a millisecond
+constexpr int kStoresSeenMicroseconds = 10'000;
 
 pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER;
 bool prepared = false;
@@ -77,10 +78,12 @@ bool any_thread_writes() {
   return false;
 }
 
-// With `live` cleared: waits until every thread has seen it. False without membarrier, or for a thread that does not
-// get to run.
+// With `live` cleared: waits until every thread has seen it. False for a thread that does not get to run.
+//
+// Without membarrier (a sandbox forbids it) a thread may have read `live` and its `writing` may not be seen yet. What keeps it
+// from being seen is a store buffer, which is empty within a microsecond or when the thread stops running.
 bool wait_until_quiet() {
-  if (!barrier()) return false;
+  if (!barrier()) usleep(kStoresSeenMicroseconds);
   for (int i = 0; i < kQuietPolls; i++) {
     if (!any_thread_writes()) return true;
     usleep(1000);
@@ -298,11 +301,11 @@ bool release() {
   disarm();
   Locked lock;
   if (!mapped.base) return true;
-  if (barriers && any_thread_writes()) return false;
+  if (any_thread_writes()) return false;
   if (barriers) {
     munmap(mapped.base, mapped.bytes);
   } else {
-    cover();  // for good: nothing tells when the last writer has left
+    cover();  // for good: that the last writer has left is known but for its stores
   }
   forget_strings(/*somebody_may_look=*/!barriers);
   forget_arena();

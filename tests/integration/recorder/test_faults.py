@@ -266,9 +266,29 @@ def test_a_stopped_writer_never_reaches_the_next_arena() -> None:
         """)
 
 
-def test_an_arena_is_kept_while_a_thread_is_inside_a_write() -> None:
+# Forbids membarrier(2) to the process, as a sandbox does.
+NO_MEMBARRIER = """
+import ctypes, os, struct
+
+if os.uname().machine != "x86_64":
+    raise SystemExit
+MEMBARRIER, ALLOW, EPERM = 324, 0x7FFF0000, 0x00050001
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, MEMBARRIER), (0x06, 0, 0, EPERM), (0x06, 0, 0, ALLOW)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
+program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(filters)))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert prctl(22, 2, ctypes.byref(program)) == 0, ctypes.get_errno()  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+assert ctypes.CDLL(None).syscall(MEMBARRIER, 0, 0, 0) == -1
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["", NO_MEMBARRIER], ids=["membarrier", "forbidden"])
+def test_an_arena_is_kept_while_a_thread_is_inside_a_write(sandbox: str) -> None:
     """The flag of a write, set by hand: nothing may be unmapped, and no other arena made, until it is clear."""
-    run("""
+    run(
+        sandbox
+        + textwrap.dedent("""
         import ctypes
         from profclient import _recorder
         from profclient._recorder import instant
@@ -298,6 +318,7 @@ def test_an_arena_is_kept_while_a_thread_is_inside_a_write() -> None:
         assert _recorder.release()
         assert _recorder.arm() != -1
         """)
+    )
 
 
 def test_the_arena_is_sealed_and_closed_on_exec() -> None:
@@ -332,19 +353,10 @@ def test_states_are_as_documented_after_death() -> None:
 
 def test_without_membarrier_nothing_is_ever_mapped_anew_where_a_thread_could_write() -> None:
     """GIVEN a sandbox that forbids membarrier(2) THEN arenas are covered by private memory, and recording works."""
-    run("""
-        import ctypes, os, struct, sys, threading
-
-        if os.uname().machine != "x86_64":
-            raise SystemExit
-        MEMBARRIER, ALLOW, EPERM = 324, 0x7FFF0000, 0x00050001
-        code = [(0x20, 0, 0, 0), (0x15, 0, 1, MEMBARRIER), (0x06, 0, 0, EPERM), (0x06, 0, 0, ALLOW)]
-        filters = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
-        program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(filters)))
-        prctl = ctypes.CDLL(None, use_errno=True).prctl
-        assert prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
-        assert prctl(22, 2, ctypes.byref(program)) == 0, ctypes.get_errno()  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
-        assert ctypes.CDLL(None).syscall(MEMBARRIER, 0, 0, 0) == -1
+    run(
+        NO_MEMBARRIER
+        + textwrap.dedent("""
+        import os, sys, threading
 
         from profclient import _recorder
         from profclient._recorder import record_function
@@ -375,3 +387,4 @@ def test_without_membarrier_nothing_is_ever_mapped_anew_where_a_thread_could_wri
         for thread in threads:
             thread.join()
         """)
+    )
