@@ -78,7 +78,7 @@ CALL_THREADS: Final = 8
 CALL_THREADS_PER_UID: Final = 2
 
 # RPC
-RPC_MESSAGE_BYTES_MAX: Final = 4 * MiB  # of an import
+RPC_MESSAGE_BYTES_MAX: Final = MiB + 4096  # of all that come: gRPC holds as much of each that has not ended
 RPC_REQUEST_BYTES_MAX: Final = 64 * 1024  # parsed on the event loop: 0.5 ms for 32,768 empty elements
 QUESTION_MESSAGE_BYTES_MAX: Final = 128 * 1024  # SQL_TEXT_BYTES_MAX, and what is beside it
 UNPROVED_MESSAGE_BYTES_MAX: Final = 4096  # of health and reflection: a name
@@ -210,6 +210,8 @@ INGEST_BROKEN_MAX: Final = 1024  # of one incarnation, and more than sound ones:
 INGEST_LOSSES_MAX: Final = 64  # entries of one Finish
 INGEST_JOURNAL_BYTES_MAX: Final = 4 * GiB  # of one target of one capture
 INGEST_TRACE_FACTOR: Final = 4  # so many times its bytes are kept free for the trace it becomes: 2.8 for plain ranges
+INGEST_OPENING_PER_UID: Final = 32  # streams whose first message is read: gRPC holds what came of it, until it ends
+INGEST_OPENING: Final = 1024
 INGEST_PUSHED_MAX: Final = 16  # streams at once that no capture asked for: each holds a file on the store's disk
 INGEST_PUSHED_PER_UID_MAX: Final = 8
 INGEST_PUSHED_RESERVED: Final = 8

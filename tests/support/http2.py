@@ -33,6 +33,11 @@ def call(path: str, stream: int, flags: int = END_HEADERS) -> bytes:
     return frame(HEADERS, flags, stream, b"".join(literal(name, value) for name, value in fields.items()))
 
 
+def message(body: bytes) -> bytes:
+    """A message of gRPC."""
+    return b"\x00" + len(body).to_bytes(4, "big") + body
+
+
 def frames(data: bytes) -> list[tuple[int, int, int, int]]:
     """Length, type, flags and stream of whole frames; the preface has been cut off."""
     found = []

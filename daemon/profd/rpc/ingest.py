@@ -21,12 +21,15 @@ from profd.attached.ingest.intake import Ingest, Intake
 from profd.attached.ingest.pushed import Pushed
 from profd.decode.chunk_header import VERSIONS
 from profd.errors import BadInput, Denied, Unavailable
+from profd.fairness.few import Few
 from profd.kernel import nobody
 from profd.limits import (
     INGEST_CHUNK_BYTES_MAX,
     INGEST_CREDIT_BYTES,
     INGEST_CREDITS_BYTES,
     INGEST_LOSSES_MAX,
+    INGEST_OPENING,
+    INGEST_OPENING_PER_UID,
     INGEST_PUSHED_IDLE_SECONDS,
 )
 from profd.trust import caller as callers
@@ -41,10 +44,12 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         self._ingest = ingest
         self._pushed = pushed
         self._calls = 0
+        self._opening = Few(INGEST_OPENING_PER_UID, INGEST_OPENING)
 
     async def Stream(self, requests: AsyncIterator[pb.IngestRequest], context: object) -> AsyncIterator[pb.IngestReply]:
         """Open, then Chunks within the credit, then Finish."""
-        opened = await _opened(requests)
+        async with self._opening.place(callers.current().uid):
+            opened = await _opened(requests)
         version = _agreed(opened)
         if self._ingest.has_finished(opened.incarnation, opened.epoch):
             # The reply to its Finish was lost on the way.

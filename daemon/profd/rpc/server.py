@@ -30,6 +30,8 @@ _BACKLOG: Final = 4096
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", RPC_MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", 32 * 1024),  # a token of a caller in many groups
+    # gRPC takes 64 KiB of a message that nobody asks for yet; with probing it was megabytes, of each call.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", _STREAMS_MAX),
     # Calls that the event loop has not seen yet: gRPC would refuse anybody's beyond a thousand.

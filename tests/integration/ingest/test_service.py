@@ -11,8 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from profd.attached.ingest.intake import Intake
+from profd.errors import BadInput
 from profd.limits import INGEST_CHUNK_BYTES_MAX, INGEST_CREDIT_BYTES, TRACE_EVENTS_MAX
 from profd.model.capture import Loss
+from profd.rpc.ingest import IngestServicer
+from profd.trust import caller as callers
+from profd.trust.caller import Caller
 from profproto.v1 import ingest_pb2 as pb
 
 from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, chunk_bytes, ingest_rig, names_of
@@ -234,3 +238,37 @@ async def test_credit_is_shared_when_there_are_many(rig: IngestRig) -> None:
     assert granted[0] == INGEST_CREDIT_BYTES
     assert granted[-1] == INGEST_CHUNK_BYTES_MAX
     assert granted == sorted(granted, reverse=True)
+
+
+async def test_of_one_user_few_first_messages_are_read_at_once(
+    rig: IngestRig, intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN 580 calls whose first message did not end: each was read, and gRPC held 2.3 GB for its end
+    monkeypatch.setattr("profd.rpc.ingest.INGEST_OPENING_PER_UID", 2)
+    servicer = IngestServicer(rig.ingest, rig.pushed)
+    asked: list[str] = []
+    ends = {name: asyncio.Event() for name in ("a", "b", "c", "other")}
+
+    async def coming(name: str) -> AsyncIterator[Any]:
+        asked.append(name)
+        await ends[name].wait()
+        yield pb.IngestRequest(finish=pb.IngestFinish())
+
+    async def stream(name: str, uid: int) -> None:
+        callers.enter(Caller(uid=uid, gid=uid, user="u", admin=False, pid=0))
+        with pytest.raises(BadInput, match="begins with IngestOpen"):
+            await anext(servicer.Stream(coming(name), None))
+
+    calls = [asyncio.create_task(stream(name, 2 if name == "other" else UID)) for name in ends]
+    for _ in range(20):  # steps of the event loop: nothing here waits for anything else
+        await asyncio.sleep(0)
+    assert asked == ["a", "b", "other"]
+    # WHEN one has ended: THEN the next is read
+    ends["a"].set()
+    await calls[0]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert asked == ["a", "b", "other", "c"]
+    for end in ends.values():
+        end.set()
+    await asyncio.gather(*calls)

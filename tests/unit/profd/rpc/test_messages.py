@@ -27,6 +27,7 @@ from profd.trust.caller import Caller
 from profd.trust.token import Tokens
 from profproto.v1 import capture_pb2, capture_pb2_grpc, ingest_pb2, query_pb2, trace_pb2
 
+from tests.support import http2
 from tests.support.ingest import Audit
 
 ADA = Holder(1000, reserved=False)
@@ -85,7 +86,7 @@ def test_a_refusal_does_not_hold_what_it_refuses(data: bytes) -> None:
 def test_what_honest_clients_send_is_taken() -> None:
     chunks = ingest_pb2.IngestRequest(chunks=ingest_pb2.IngestChunks(message=1 << 60, data=DATA))
     assert Messages(STREAM, ingest_pb2.IngestRequest.FromString).parsed(chunks.SerializeToString()) == chunks
-    part = trace_pb2.ImportChunk(filename="x" * 255, dialect="torch-legacy", data=DATA * 3)
+    part = trace_pb2.ImportChunk(filename="x" * 255, dialect="torch-legacy", data=DATA)
     assert Messages(IMPORT, trace_pb2.ImportChunk.FromString).parsed(part.SerializeToString()) == part
     asked = query_pb2.QueryRequest(name="sql")
     asked.arguments.update({"sql": "x" * limits.SQL_TEXT_BYTES_MAX, "limit": "5"})
@@ -211,3 +212,22 @@ async def test_without_a_token_a_call_has_so_many_messages(rig: Rig) -> None:
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     health = health_pb2_grpc.HealthStub(rig.channel)
     assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_of_a_message_that_nobody_asks_for_little_is_taken(rig: Rig) -> None:
+    # gRPC that probes lets each call of a connection send megabytes ahead: 580 calls held 2.3 GB
+    reader, writer = await asyncio.open_unix_connection(rig.server.path)
+    writer.write(http2.BEGIN + http2.call(TARGETS, 1) + http2.frame(http2.DATA, 0, 1, http2.message(bytes(16_000))))
+    got = b""
+    async with asyncio.timeout(60):
+        while not any(kind == http2.HEADERS for _, kind, _, _ in http2.frames(got)):
+            got += await reader.readexactly(1)
+    writer.close()
+    assert http2.PING not in {kind for _, kind, _, _ in http2.frames(got)}
+
+
+async def test_no_message_is_larger_than_a_stream_needs(rig: Rig) -> None:
+    call = rig.channel.unary_unary(TARGETS, None, None)
+    with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as caught:
+        await call(bytes(2 * limits.MiB), metadata=rig.metadata)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
