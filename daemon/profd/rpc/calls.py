@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from profd import limits
@@ -108,6 +108,14 @@ class Held:
         for _ in range(mib):
             self._shares.hold(holder)
             current_task().add_done_callback(lambda _done: self._shares.give_back(holder))
+
+    @contextmanager
+    def holding(self, holder: Holder, mib: int) -> Iterator[None]:
+        """So many MiB for the block: one message of many, until gRPC has got rid of it. Raises Refused."""
+        with ExitStack() as held:
+            for _ in range(mib):
+                held.enter_context(self._shares.take(holder))
+            yield
 
 
 class Unproved:

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -39,6 +40,7 @@ _REFUSED_WHILE_DRAINING: Final = frozenset(
 )
 # Times its bytes: an answer of many short strings. A hundred unread lists of 275 KiB each took 190 MB.
 _OBJECTS: Final = 4
+_WATCH: Final = f"{OURS}CaptureService/WatchCapture"
 
 log = logging.getLogger("profd.rpc")
 
@@ -109,8 +111,12 @@ class Guard(_Interceptor):
     def keep(self, method: str, answer: Message) -> None:
         """Count an answer until it is read. Raises Refused."""
         if method.startswith(OURS):
-            mib = answer.ByteSize() * _OBJECTS // MiB
-            self.held.hold(self._holder(callers.current()), mib)
+            self.held.hold(self._holder(callers.current()), _mib(answer))
+
+    def keeping(self, method: str, answer: Message) -> AbstractContextManager[None]:
+        """Count one answer of a stream until it is read, the next of which may be another size. Raises Refused."""
+        mib = _mib(answer) if method == _WATCH else 0  # of other streams gRPC has pieces of bounded size
+        return self.held.holding(self._holder(callers.current()), mib) if mib else contextlib.nullcontext()
 
     def pause(self, method: str, small: int) -> float:
         """Seconds to wait after so many small messages of this call. Raises Refused."""
@@ -184,7 +190,8 @@ class _Call:
             # Closed at once when the call ends early, not when the collector finds it: it may hold a worker.
             async with contextlib.aclosing(self._inner(await self._received(requests), context)) as answers:
                 async for answer in answers:
-                    yield answer
+                    with self._guard.keeping(self._method, answer):
+                        yield answer
 
     async def _received(self, requests: Any) -> Any:
         """The request; where it is a stream, its handler has deadlines of its own."""
@@ -215,6 +222,10 @@ class _Call:
             await abort(context, self._guard.failed(self._method, error))
         else:
             self._guard.succeeded(self._method)
+
+
+def _mib(answer: Message) -> int:
+    return answer.ByteSize() * _OBJECTS // MiB
 
 
 def _uid(error: ProfdError) -> int:

@@ -30,13 +30,19 @@ from profd.telemetry.metrics import Metrics
 from profd.trust import caller as callers
 from profd.trust.caller import Caller
 from profd.trust.token import Tokens
-from profproto.v1 import query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
+from profproto.v1 import capture_pb2, capture_pb2_grpc, query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.support.ingest import Audit
 from tests.support.old_answers import FIRST, stored
 
 ANN = Caller(uid=1001, gid=1001, user="ann", admin=False, pid=0)
 OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", -1)]
+
+
+class Captures(capture_pb2_grpc.CaptureServiceServicer):
+    async def WatchCapture(self, request: Any, context: Any) -> AsyncIterator[capture_pb2.Capture]:  # noqa: N802
+        for _ in range(10):
+            yield capture_pb2.Capture(id="c123456789")
 
 
 class Rig:
@@ -52,6 +58,7 @@ class Rig:
         query = QueryServicer(library, given)
         servicers = {
             "profd.v1.TraceService": (trace_pb2_grpc.add_TraceServiceServicer_to_server, trace),
+            "profd.v1.CaptureService": (capture_pb2_grpc.add_CaptureServiceServicer_to_server, Captures()),
             "profd.v1.QueryService": (query_pb2_grpc.add_QueryServiceServicer_to_server, query),
         }
         self.server = RpcServer(folder / "s", self.guard, servicers)
@@ -175,3 +182,16 @@ async def test_lists_count_as_answers(rig: Rig, monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(grpc.aio.AioRpcError, match="MiB of answers that wait for their readers") as said:
         await getattr(stub, call)(asked, metadata=rig.metadata)
     assert said.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_what_a_watch_says_counts_until_it_is_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = capture_pb2_grpc.CaptureServiceStub(rig.channel).WatchCapture
+    monkeypatch.setattr(guard, "MiB", 1)
+    monkeypatch.setattr(rig.guard.held, "_shares", Shares(replace(calls._HELD, each=50)))
+    one = capture_pb2.Capture(id="c123456789").ByteSize() * guard._OBJECTS
+    assert one <= 50 < 2 * one  # one message at a time fits, and no two
+    assert len([said async for said in watch(capture_pb2.WatchCaptureRequest(), metadata=rig.metadata)]) == 10
+    monkeypatch.setattr(rig.guard.held, "_shares", Shares(replace(calls._HELD, each=one - 1)))
+    with pytest.raises(grpc.aio.AioRpcError, match="MiB of answers that wait for their readers") as refused:
+        await anext(aiter(watch(capture_pb2.WatchCaptureRequest(), metadata=rig.metadata)))
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
