@@ -8,9 +8,12 @@ list. Memory is bounded by the streams, not by the chunks.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 from profd.attached.ingest.chunk import Chunk, Refusal
 from profd.limits import INGEST_GAPS_MAX, INGEST_THREADS_MAX
+
+_GAPS_OF_A_CHUNK: Final = 16  # that each chunk may leave, in the long run
 
 
 class Seen(Enum):
@@ -30,6 +33,7 @@ class Ledger:
         self._epoch = epoch
         self._threads_max = threads_max
         self._gaps_max = gaps_max
+        self._may_remember = gaps_max  # gaps now
         self._next: dict[int, int] = {}  # by stream: one above the highest sequence stored
         self._gaps: dict[tuple[int, int], None] = {}  # (stream, sequence) below it that have not come, oldest first
 
@@ -53,8 +57,11 @@ class Ledger:
             del self._gaps[chunk.stream, chunk.sequence]
             return
         self._next[chunk.stream] = chunk.sequence + 1
-        # Of a jump that is too wide only the end is remembered: what comes late is what was sent just before.
-        for sequence in range(max(expected, chunk.sequence - self._gaps_max), chunk.sequence):
+        # Of a jump that is too wide only the end is remembered: what comes late is what was sent just before. The same
+        # where all chunks jump: each of 30,000 would cost a millisecond in which others wait for the interpreter.
+        begin = max(expected, chunk.sequence - self._may_remember)
+        self._may_remember = min(self._may_remember - (chunk.sequence - begin) + _GAPS_OF_A_CHUNK, self._gaps_max)
+        for sequence in range(begin, chunk.sequence):
             self._gaps[chunk.stream, sequence] = None
         while len(self._gaps) > self._gaps_max:
             del self._gaps[next(iter(self._gaps))]
