@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,10 @@ if PROFILE == "same" and hasattr(providers, "_get_local_constants"):
     # It also draws constants from whatever modules happen to be imported: then a test's inputs would
     # depend on which tests ran before it.
     providers._get_local_constants = lambda: providers._local_constants
+
+# A shell that begins a run in the background has SIGINT ignored, and so would each program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 SHARED = ("module", "package")

@@ -36,7 +36,7 @@ _LOSS_REASONS: Final = frozenset(
 REFUSALS: Final = (
     *("calls", "call_rate", "ingest_calls", "ingest_call_rate", "pushed", "pushed_rate", "imports", "looks"),
     *("look_rate", "stacks_rate", "start_rate", "captures", "recorded_seconds", "jobs", "tokens", "token_rate"),
-    *("connections", "unproved_calls", "unproved_messages", "small_messages", "targets_told"),
+    *("connections", "unproved_calls", "unproved_messages", "small_messages", "targets_told", "answers_held"),
 )
 _WAIT_SECONDS: Final = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60)
 
