@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,8 @@ def test_it_is_formatted_and_checked(patch: Patched) -> None:
     patch.run(sys.executable, "-m", "mypy", *python_files(patch))
 
 
-def test_its_own_tests_pass_and_those_that_hold_tables_to_code(patch: Patched) -> None:
+def test_its_own_tests_pass_and_those_that_hold_tables_to_code(patch: Patched, tmp_path: Path) -> None:
     own = [file for file in python_files(patch) if file.startswith("tests/")]
     assert own
-    patch.run(sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *own, *TABLES)
+    place = f"--basetemp={tmp_path / 'inner'}"  # of another run's folders it would clear away the oldest
+    patch.run(sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", place, *own, *TABLES)
