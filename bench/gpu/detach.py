@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.gpu import device, machine
+from bench.gpu import device, dying, machine
 from bench.gpu.results import Check, Result
 from bench.measure import ROOT
 
@@ -70,14 +70,7 @@ def _start(case: str, said: Any) -> tuple[subprocess.Popen[str], Any]:
 
 def _outcome(process: subprocess.Popen[str], said: Any, deadline: float) -> dict[str, Any]:
     """How it ended, and what it had done by then."""
-    try:
-        out, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
-        code = process.returncode
-        ended = f"exit {code}" if code >= 0 else f"signal {-code}"
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, _ = process.communicate()
-        ended = "hung"
+    ended, out = dying.outcome(process, max(1.0, deadline - time.monotonic()))
     said.seek(0)
     stages = [json.loads(line) for line in out.splitlines() if line.startswith('{"stage"')]
     return {"ended": ended, "stages": stages, "said": said.read()[-400:]}

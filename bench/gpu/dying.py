@@ -1,12 +1,14 @@
-"""What a process says of itself when it dies of a signal: the stack of its thread, libraries included, on stderr."""
+"""A process whose death is a result: how it ended, and the stack that it leaves on stderr, libraries included."""
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 _SOURCE = """
@@ -47,3 +49,21 @@ def say_where() -> None:
         done = subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", library, source], capture_output=True)
         if done.returncode == 0:
             ctypes.CDLL(str(library)).watch()
+
+
+def outcome(process: subprocess.Popen[str], seconds: float, *, aborts: bool = False) -> tuple[str, str]:
+    """How a process ended ("exit 0", "signal 11 (Segmentation fault)", "hung"), and its output.
+
+    One that hangs is killed after so many seconds; `aborts`: by SIGABRT first, so that faulthandler says where it is.
+    """
+    try:
+        out, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        if aborts:
+            process.send_signal(signal.SIGABRT)
+            time.sleep(0.2)
+        process.kill()
+        out, _ = process.communicate()
+        return "hung", out
+    code = process.returncode
+    return f"exit {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})", out

@@ -26,7 +26,7 @@ from typing import Any
 
 from profclient import launch
 
-from bench.gpu import cupti, device, machine
+from bench.gpu import cupti, device, dying, machine
 from bench.gpu.cupti import Part
 from bench.gpu.driver import Driver, DriverError
 from bench.gpu.results import Check, Result
@@ -159,13 +159,7 @@ def _outcome(name: str, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+") as errors:
         command = [sys.executable, "-m", "bench.gpu.queue", name]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            out, _ = process.communicate(timeout=seconds)
-            ended = f"exit {process.returncode}"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, _ = process.communicate()
-            ended = "hung"
+        ended, out = dying.outcome(process, seconds)
         errors.seek(0)
         calls = [json.loads(line) for line in out.splitlines() if line.startswith('{"call"')]
         return {"ended": ended, "calls": calls, "said": errors.read()[-3000:]}

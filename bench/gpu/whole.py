@@ -129,16 +129,7 @@ def _command(name: str) -> list[str]:
 
 
 def _outcome(process: subprocess.Popen[str], said: Path, until: float) -> dict[str, Any]:
-    try:
-        out, _ = process.communicate(timeout=max(1.0, until - time.monotonic()))
-        code = process.returncode
-        ended = f"exit {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)  # faulthandler says where it stood
-        time.sleep(0.2)
-        process.kill()
-        out, _ = process.communicate()
-        ended = "hung"
+    ended, out = dying.outcome(process, max(1.0, until - time.monotonic()), aborts=True)
     stages = [json.loads(line) for line in out.splitlines() if line.startswith('{"stage"')]
     return {"ended": ended, "stages": stages, "said": said.read_text(errors="replace")[:6000]}
 
