@@ -13,6 +13,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+# Its arguments: a socket, and how often it connects there.
+CONNECT_AND_GO = """
+import os, socket, sys
+os.setgid(4321); os.setuid(4321)
+for _ in range(int(sys.argv[2])):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(sys.argv[1])
+"""
+
 
 @contextmanager
 def being(uid: int | None, groups: Sequence[int] = ()) -> Iterator[None]:

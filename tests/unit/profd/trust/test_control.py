@@ -27,6 +27,7 @@ from profd.trust.control import ControlServer
 from profd.trust.identify import caller_of, start_ticks
 from profd.trust.token import Tokens, Unidentified
 
+from tests.support.people import CONNECT_AND_GO
 from tests.support.waiting import eventually
 
 
@@ -137,15 +138,6 @@ async def test_users_are_told_in_turn(folder: Path) -> None:
     assert "token" in await mine
     assert told[0] == 0
     await control.close()
-
-
-CONNECT_AND_GO = """
-import os, socket, sys
-os.setgid(4321); os.setuid(4321)
-for _ in range(int(sys.argv[2])):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        s.connect(sys.argv[1])
-"""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

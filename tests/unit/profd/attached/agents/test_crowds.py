@@ -27,7 +27,7 @@ from profd.limits import (
 
 from tests.support.agent_server import ME, Served, serving
 from tests.support.fake_agent import FakeAgent
-from tests.support.people import being
+from tests.support.people import CONNECT_AND_GO, being
 from tests.support.waiting import eventually
 
 
@@ -75,15 +75,6 @@ async def test_who_is_cut_off_again_and_again_does_not_fill_the_log(
         fake.close()
     assert served.registry.counts["hostile"] == AGENT_LINES_BURST + 5
     assert len([line for line in caplog.records if "cut off" in line.message]) == AGENT_LINES_BURST
-
-
-CONNECT_AND_GO = """
-import os, socket, sys
-os.setgid(4321); os.setuid(4321)
-for _ in range(int(sys.argv[2])):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        s.connect(sys.argv[1])
-"""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
