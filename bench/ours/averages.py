@@ -72,7 +72,7 @@ def columns(trace_dir: str) -> dict[str, Pairs]:
     }
 
 
-def _as_arrow(table: EventTable, calls: view.Calls) -> pa.Table:
+def _as_arrow(table: EventTable, calls: view.CallColumns) -> pa.Table:
     names = pa.DictionaryArray.from_arrays(pa.array(np.ascontiguousarray(calls.name)), calls.names)
     values = {"cpu": calls.cpu, "self_cpu": calls.self_cpu, "device": calls.device, "self_device": calls.self_device}
     return pa.table(

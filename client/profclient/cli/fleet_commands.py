@@ -15,7 +15,7 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
-from profclient.fleet.drive import Drive, Order, able_ranks, live, new_id
+from profclient.fleet.drive import Drive, FleetOrder, able_ranks, live, new_id
 from profclient.fleet.host import Host
 from profclient.fleet.machine import Fleet, HostState, Stand
 from profclient.fleet.outcome import Outcome
@@ -23,7 +23,7 @@ from profclient.fleet.records import Record
 from profclient.fleet.way import Way, each
 
 
-def start(way: Way, order: Order, *, detach: bool, timeout: float | None, as_json: bool) -> int:
+def start(way: Way, order: FleetOrder, *, detach: bool, timeout: float | None, as_json: bool) -> int:
     """Record on all hosts and print what came of it; the exit code."""
     if order.selector.pids:
         raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
@@ -51,7 +51,7 @@ def order_id(request_id: str | None) -> str:
     return "f" + hashlib.sha256(request_id.encode()).hexdigest()[:12] if request_id else new_id()
 
 
-def dry_run(way: Way, order: Order, as_json: bool) -> int:
+def dry_run(way: Way, order: FleetOrder, as_json: bool) -> int:
     """Print what each host would record; 0 where all have something to."""
     drive = Drive(way)
     answers = _run(drive.prepare(order))
@@ -126,7 +126,7 @@ def where(way: Way, request: pb.WhereRequest) -> dict[str, pb.WhereResponse | Cl
     return answers
 
 
-def _about_to_begin(drive: Drive, order: Order, progress: FleetProgress, fleet: Fleet) -> None:
+def _about_to_begin(drive: Drive, order: FleetOrder, progress: FleetProgress, fleet: Fleet) -> None:
     """Whatever becomes of us from here on, another command can take it up."""
     taking = tuple(host for host, state in fleet.hosts.items() if state.stand is Stand.BEGINNING)
     left_out = {host: state.why for host, state in fleet.hosts.items() if state.stand is Stand.OUT}

@@ -28,7 +28,7 @@ Work = Callable[[], Awaitable[machine.Event | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class FleetOrder:
     """The recording that is asked of all hosts."""
 
     id: str
@@ -70,7 +70,7 @@ class Drive:
         self._hosts: dict[str, Host] = {}
         self._slowest_ns = self._reference_ns = 0
         self._stop_asked = self._gone = False
-        self._order = Order("", pb.Selector(), pb.Options())
+        self._order = FleetOrder("", pb.Selector(), pb.Options())
         self.fleet = machine.Fleet(way.hosts)
         self.boundary_ns: int | None = None
         self.meeting = steps.Meeting(None)  # of all ranks, where steps were asked for
@@ -82,7 +82,7 @@ class Drive:
         """The clocks of the hosts that were reached."""
         return {name: host.clock for name, host in self._hosts.items() if host.clock is not None}
 
-    async def record(self, order: Order, *, detach: bool = False) -> machine.Fleet:
+    async def record(self, order: FleetOrder, *, detach: bool = False) -> machine.Fleet:
         """Record on all hosts, to the last end. Ctrl-C ends it everywhere, a second one leaves it (Interrupted).
 
         With `detach` until all have begun that will.
@@ -91,7 +91,7 @@ class Drive:
         self.fleet = machine.Fleet(self.way.hosts, self.choose)
         return await self._run(self._all_have_begun if detach else self._all_are_over)
 
-    async def prepare(self, order: Order) -> dict[str, pb.EstimateCaptureResponse | ClientError]:
+    async def prepare(self, order: FleetOrder) -> dict[str, pb.EstimateCaptureResponse | ClientError]:
         """The estimate of each host, without a recording."""
         self._order = order
         async with reachable(self.way) as self._hosts:
@@ -100,7 +100,7 @@ class Drive:
 
     async def follow(self, fleet_id: str, *, stop: bool = False) -> machine.Fleet:
         """Follow a capture that began earlier until it is over; `stop` ends it."""
-        self._order = Order(fleet_id, pb.Selector(), pb.Options())
+        self._order = FleetOrder(fleet_id, pb.Selector(), pb.Options())
         self.fleet = machine.Fleet.resumed(self.way.hosts)
         if stop:
             self.fleet.handle(machine.Stop())

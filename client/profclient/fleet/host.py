@@ -15,7 +15,7 @@ from profclient.connection import CALL_TIMEOUT_SECONDS, LONG_TIMEOUT_SECONDS, ME
 from profclient.errors import ClientError, UnreachableError
 from profclient.fleet.carrier import Carrier
 from profclient.fleet.clocks import Clock
-from profclient.fleet.link import Link
+from profclient.fleet.link import RelayLink
 from profclient.fleet.messages import parsed
 
 CLOCK_LOOKS: Final = 3  # the quickest answer is the least wrong
@@ -33,14 +33,14 @@ class Host:
         self.name = name
         self.clock: Clock | None = None
         self._carry, self._socket = carry, socket
-        self._link: Link | None = None
+        self._link: RelayLink | None = None
         self._channel: grpc.aio.Channel | None = None
         self._token, self._renew_at = "", 0.0
 
     async def reach(self) -> None:
         """Start the relay (anew, after a break), get a token and the time. Raises ClientError."""
         await self.leave()
-        self._link = await Link.opened(await self._carry(), self._socket)
+        self._link = await RelayLink.opened(await self._carry(), self._socket)
         self._renew_at = 0.0
         await self._metadata()
         looks = [await self._link.clock() for _ in range(CLOCK_LOOKS)]

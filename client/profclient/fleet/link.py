@@ -18,7 +18,7 @@ from profclient.errors import BusyError, ClientError, DeniedError, UnreachableEr
 from profclient.fleet.carrier import Carrier
 from profclient.fleet.clocks import Clock
 from profclient.fleet.messages import sentence
-from profclient.relay.lines import DATA_BYTES_MAX, VERSION, Garbled, Line, Reader, Writer
+from profclient.relay.lines import DATA_BYTES_MAX, VERSION, Garbled, Message, Reader, Writer
 from profclient.relay.serve import WINDOW_BYTES, acknowledged
 from profclient.text import printable
 
@@ -44,7 +44,7 @@ class _Stream:
         writer.transport.set_write_buffer_limits(high=0)  # drain() returns when all of it has gone
 
 
-class Link:
+class RelayLink:
     """One relay, from `opened` to `close`. `why_broken` says what ended it meanwhile; empty: nothing has."""
 
     def __init__(self, carrier: Carrier, path: Path) -> None:
@@ -61,7 +61,7 @@ class Link:
         self._server: asyncio.Server | None = None
 
     @classmethod
-    async def opened(cls, carrier: Carrier, path: Path) -> Link:
+    async def opened(cls, carrier: Carrier, path: Path) -> RelayLink:
         """Greet the relay that is carried. Raises UnreachableError with the carrier's words, having left it."""
         link = cls(carrier, path)
         try:
@@ -170,7 +170,7 @@ class Link:
         words = "; ".join(printable(line.strip()) for line in said if line.strip())
         return f"{why}: {words}" if words else why
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: Message) -> None:
         """Raises Garbled for what no relay says."""
         if line.kind == "error":
             raise Garbled(f"the relay gave up: {printable(sentence(line.payload.decode(errors='replace')))}")
@@ -187,7 +187,7 @@ class Link:
         if not future.done():
             future.set_result(answer)
 
-    def _carry(self, stream: _Stream, line: Line) -> None:
+    def _carry(self, stream: _Stream, line: Message) -> None:
         if line.kind == "data":
             stream.brought += len(line.payload)
             if stream.brought > WINDOW_BYTES:
@@ -265,7 +265,7 @@ class Link:
             self._forget(stream)
 
 
-def _object(line: Line) -> dict[str, Any]:
+def _object(line: Message) -> dict[str, Any]:
     if line.kind == "pong":
         return {}
     try:

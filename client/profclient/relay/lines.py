@@ -37,7 +37,7 @@ class Garbled(Exception):
     """The bytes are not, or no longer, a conversation in this protocol; str() says why."""
 
 
-class Line:
+class Message:
     """One message."""
 
     __slots__ = ("kind", "payload", "stream")
@@ -97,7 +97,7 @@ class Reader:
         self._rest = b""
         self._number = 0
 
-    def feed(self, untrusted: bytes) -> Iterator[Line]:
+    def feed(self, untrusted: bytes) -> Iterator[Message]:
         """Lines that are whole now. Garbled where one of ours is cut or missing, or noise has no end."""
         *whole, self._rest = (self._rest + untrusted).split(b"\n")
         for text in whole:
@@ -114,7 +114,7 @@ class Reader:
         if MARK in self._rest:
             raise Garbled("the last line is cut")
 
-    def _line(self, text: bytes) -> Line | None:
+    def _line(self, text: bytes) -> Message | None:
         start = text.find(MARK)  # a banner may have had no end of line
         if start < 0:
             self._drop(text)
@@ -123,7 +123,7 @@ class Reader:
             self._drop(text[:start])
         return self._checked(text[start:].rstrip(b"\r"))
 
-    def _checked(self, text: bytes) -> Line:
+    def _checked(self, text: bytes) -> Message:
         body, _, checksum = text.rpartition(b" ")
         parts = body.split(b" ")
         if len(text) > LINE_BYTES_MAX or len(parts) != 5 or checksum != b"%08x" % zlib.crc32(body):
@@ -138,7 +138,7 @@ class Reader:
             payload = b"" if data == b"-" else binascii.a2b_base64(data, strict_mode=True)
         except binascii.Error:
             raise Garbled("the payload of a line is no base64") from None
-        return Line(kind.decode(), int(stream), payload)
+        return Message(kind.decode(), int(stream), payload)
 
     def _drop(self, noise: bytes) -> None:
         self._noise_bytes += len(noise) + 1

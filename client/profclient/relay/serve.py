@@ -16,7 +16,7 @@ import time
 from profclient import address, control
 from profclient.errors import ClientError
 from profclient.relay.clock import clock
-from profclient.relay.lines import STREAM_MAX, TO, VERSION, Garbled, Line, Reader, Sorter, Writer
+from profclient.relay.lines import STREAM_MAX, TO, VERSION, Garbled, Message, Reader, Sorter, Writer
 
 WINDOW_BYTES = 256 * 1024  # on the way in one direction of one connection
 STREAMS_MAX = 8
@@ -95,7 +95,7 @@ class Relay:
     def _words(self, why: object) -> bytes:
         return str(why).encode()[: self._writer.payload_bytes_max]
 
-    def _obey(self, line: Line) -> None:
+    def _obey(self, line: Message) -> None:
         if line.stream >= STREAM_MAX:
             raise Garbled(f"there is no stream {line.stream}")
         if not self._greeted and line.kind != "hello":
@@ -146,7 +146,7 @@ class Relay:
         connection = self._connections[stream] = Connection(stream, sock)
         self._selector.register(sock, selectors.EVENT_READ, connection)
 
-    def _carry(self, line: Line) -> None:
+    def _carry(self, line: Message) -> None:
         connection = self._connections.get(line.stream)
         if connection is None:
             return  # closed here; the client may not have heard of it yet
@@ -212,7 +212,7 @@ class Relay:
             left = left[os.write(self._outgoing, left) :]
 
 
-def acknowledged(line: Line, most: int) -> int:
+def acknowledged(line: Message, most: int) -> int:
     """The bytes that an `ack` names. Garbled for more than were sent."""
     if not line.payload.isdigit() or len(line.payload) > 9 or int(line.payload) > most:
         raise Garbled(f"stream {line.stream} acknowledges what was not sent")

@@ -25,7 +25,7 @@ Key = tuple[int, int]  # incarnation, epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StreamerOrder:
     """An order of the daemon. The receiver owns the descriptor."""
 
     do: str
@@ -42,7 +42,7 @@ class Link:
         sock.setblocking(False)
         self._sock = sock
 
-    async def order(self) -> Order | None:
+    async def order(self) -> StreamerOrder | None:
         """The next one; None when the daemon is gone. Raises ValueError when it speaks something else."""
         data, fds = await self._receive()
         if not data:
@@ -54,7 +54,7 @@ class Link:
             message = json.loads(data)
             key = (int(message["incarnation"], 16), int(message["epoch"], 16))
             died, lead = bool(message.get("target_died", False)), int(message.get("lead", 0))
-            return Order(str(message["do"]), key, fd, died, lead)
+            return StreamerOrder(str(message["do"]), key, fd, died, lead)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"the daemon said {data!r:.200}") from error
 

@@ -17,7 +17,7 @@ from profclient import connection, control
 from profclient.errors import ClientError
 from profclient.streamer.arena import Arena, ArenaTaken
 from profclient.streamer.compress import compressor
-from profclient.streamer.link import Key, Link, Order
+from profclient.streamer.link import Key, Link, StreamerOrder
 from profclient.streamer.stream import POLL_SECONDS_MIN, Ended, Stream
 
 IDLE_SECONDS = 60.0  # without an arena; then the streamer ends, and the daemon starts one when it needs it
@@ -70,14 +70,14 @@ class Service:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
                 self._link.close()
 
-    async def _next(self) -> Order | None:
+    async def _next(self) -> StreamerOrder | None:
         while True:
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(self._link.order(), IDLE_SECONDS)
             if not self._drains:
                 return None
 
-    def _obey(self, order: Order, stub: Any) -> None:
+    def _obey(self, order: StreamerOrder, stub: Any) -> None:
         drain = self._drains.get(order.key)
         if order.do == "drain" and order.fd is not None and drain is None:
             self._begin(order, order.fd, stub)
@@ -94,7 +94,7 @@ class Service:
             del self._drains[order.key]
             drain.task.cancel()
 
-    def _begin(self, order: Order, fd: int, stub: Any) -> None:
+    def _begin(self, order: StreamerOrder, fd: int, stub: Any) -> None:
         key = order.key
         drain = self._drains[key] = _Drain(key, fd, stub, self._path, lambda: self._link.say("lead", key))
         drain.allow(order.lead)

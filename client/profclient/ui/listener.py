@@ -19,7 +19,7 @@ QUEUED_MAX: Final = 1024
 _TOLD_MAX: Final = 16  # uids of others that are named on the terminal
 
 
-class Listener(ThreadingMixIn, TCPServer):
+class PageListener(ThreadingMixIn, TCPServer):
     """One port. `take` is called when a connection waits; each is answered in a thread."""
 
     allow_reuse_address = True

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, cast
 
-from profclient.ui.listener import Listener
+from profclient.ui.listener import PageListener
 from profclient.ui.peers import Peers
 from profclient.ui.replies import KINDS, Refused, Replies
 
@@ -54,7 +54,7 @@ def frame_files() -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in files("profclient.ui").joinpath("frame").iterdir() if one.is_file()}
 
 
-class PerfettoServer(Listener):
+class PerfettoServer(PageListener):
     """Serves Perfetto to frames of the page at another port of the same address."""
 
     def __init__(

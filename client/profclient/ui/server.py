@@ -13,7 +13,7 @@ from typing import Final, cast
 from profclient.loopback import COMMON, own_address
 from profclient.ui.asking import Library
 from profclient.ui.gate import Keys
-from profclient.ui.listener import Listener
+from profclient.ui.listener import PageListener
 from profclient.ui.now import Watches
 from profclient.ui.peers import Peers
 from profclient.ui.perfetto import PerfettoServer, installed
@@ -29,7 +29,7 @@ _ENTRANCE: Final = """<!doctype html>
 """
 
 
-class PageServer(Listener):
+class PageServer(PageListener):
     """Serves until `stop`, or until nobody has used it for so long; Perfetto, too, at a port of its own."""
 
     def __init__(
@@ -84,7 +84,7 @@ class PageServer(Listener):
                 waiting.register(self.perfetto, selectors.EVENT_READ)
             while not self._ends.is_set() and (left := self._unused_at - time.monotonic()) > 0:
                 for key, _ in waiting.select(left):
-                    cast("Listener", key.fileobj).take()
+                    cast("PageListener", key.fileobj).take()
 
     def server_close(self) -> None:
         """Take no connections, and look up none."""

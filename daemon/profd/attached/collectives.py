@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from profd.answers.hangs.look import Look, State, Verdict
+from profd.answers.hangs.look import ProcessLook, State, Verdict
 from profd.answers.hangs.matching import judge
 from profd.answers.hangs.memory import Numbers, numbers_from_untrusted
 from profd.answers.hangs.recalled import JUDGE_HANG, Recalled, verdict_of
@@ -89,7 +89,7 @@ class Collectives:
         await asyncio.sleep(max(0.0, before.at + APART_SECONDS - time.monotonic()))
         able = [process for process in processes if process.id in before.numbers]
         numbers, why = await self._numbers(uid, able)
-        jobs: dict[str, list[tuple[Process, Look]]] = {}
+        jobs: dict[str, list[tuple[Process, ProcessLook]]] = {}
         for process in processes:
             if self._can(process):  # in a thread: stacks may be long
                 look = await in_thread(
@@ -99,7 +99,7 @@ class Collectives:
         answers = await asyncio.gather(*(self._judge(uid, job, of_job) for job, of_job in jobs.items()))
         return [answer for answer in answers if answer is not None]
 
-    async def _judge(self, uid: int, job: str, processes: Sequence[tuple[Process, Look]]) -> JobVerdict | None:
+    async def _judge(self, uid: int, job: str, processes: Sequence[tuple[Process, ProcessLook]]) -> JobVerdict | None:
         processes = sorted(processes, key=lambda one: (one[1].rank is None, one[1].rank or 0, one[1].pid))
         looks = [look for _, look in processes]
         if not any(look.after or look.why for look in looks):
@@ -111,7 +111,7 @@ class Collectives:
             verdict = judge(looks, time.time_ns())
         return JobVerdict(job, tuple(look.pid for look in looks), verdict)
 
-    async def _judge_hang(self, uid: int, processes: Sequence[tuple[Process, Look]]) -> Verdict:
+    async def _judge_hang(self, uid: int, processes: Sequence[tuple[Process, ProcessLook]]) -> Verdict:
         room = Room(RECALLED_BYTES_MAX)
         asked = await asyncio.gather(*(self._with_dump(uid, process, look, room) for process, look in processes))
         worlds = [agent.hello.world for process, _ in processes if (agent := self._agents.get(process.id))]
@@ -130,7 +130,9 @@ class Collectives:
         silent = "Ranks stand still in a collective; what their flight recorders remember was not read."
         return Verdict(State.UNKNOWN, (silent,), notes=(why,))
 
-    async def _with_dump(self, uid: int, process: Process, look: Look, room: Room) -> tuple[Look, bytes | None]:
+    async def _with_dump(
+        self, uid: int, process: Process, look: ProcessLook, room: Room
+    ) -> tuple[ProcessLook, bytes | None]:
         """What it remembers, unread; or why not, in the look."""
         if not look.still:
             return look, None
@@ -179,8 +181,8 @@ def _look(
     numbers: Mapping[ProcessId, Mapping[str, Numbers]],
     why: Mapping[ProcessId, str],
     stacks: Sequence[ThreadStack],
-) -> Look:
-    return Look(
+) -> ProcessLook:
+    return ProcessLook(
         process.id.pid,
         process.rank,
         before.numbers.get(process.id),

@@ -26,7 +26,7 @@ from profd.capture.ports import Ended, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key, Recovery, counted_late
-from profd.capture.run import Order, RunParts, TargetRun
+from profd.capture.run import RunParts, SourceOrder, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import ClientLease, Watchers
 from profd.errors import Denied, Exhausted, NotFound, Unavailable
@@ -258,7 +258,7 @@ class CaptureManager:
         target.not_honoured = list(choice.not_honoured)
         target.risks = list(choice.plan.risks)
         target.traits = choice.source.declaration.traits
-        order = Order(choice.source, process, record.options, choice.plan.trace_bytes)
+        order = SourceOrder(choice.source, process, record.options, choice.plan.trace_bytes)
         deadline_ns = self._deadline_ns(record.options, choice.plan)
         self._new_run(record, target).begin(order, deadline_ns, choice.plan.stop_ns)
 

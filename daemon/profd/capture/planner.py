@@ -105,10 +105,31 @@ class Planner:
             plans = await self._estimate(caller, request, named)
             if not any(_needs_family(plan) for plan in plans):
                 return plans
-        return await self._estimate(caller, request, await self._snapshot(caller))
+        return await self._estimate(caller, request, await self._seen(caller, request.selector))
 
     async def _snapshot(self, caller: Caller) -> Sequence[Process]:
         return await in_thread(Holder.of(caller), self._table.snapshot)
+
+    async def _seen(self, caller: Caller, selector: Selector) -> Sequence[Process]:
+        """A snapshot in which no process that may be meant is missing because it was asked on a busy host.
+
+        Ranks of a job would be left out without a word. As in `_asked`, whoever asks for them waits, and nobody else.
+        """
+        found = await self._snapshot(caller)
+        if self._silent(caller, selector, found):
+            await asyncio.sleep(PROC_STUCK_SECONDS)
+            found = await self._snapshot(caller)
+        return found
+
+    def _silent(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> int:
+        """The number of processes that may be meant, by a criterion that only they can tell, and do not answer now.
+
+        Processes of users of whom none is meant do not count: they keep nobody waiting.
+        """
+        if selector.empty or selector.pids:
+            return 0
+        owners = {process.uid for process in selectors.matching(selector, snapshot)} if caller.admin else {caller.uid}
+        return procfs.silent_of(owners or None)
 
     async def steps(self, plans: Sequence[TargetPlan]) -> list[ProgramSteps | None]:
         """How far each of these is, where it can begin at a step."""
@@ -177,10 +198,12 @@ class Planner:
         own = {*self._settings.own_pids(), *({caller.pid} - set(selector.pids))}
         try:
             selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
-        except NotFound:
+        except NotFound as error:
             silent = [pid for pid in selector.pids if procfs.unanswering(pid)]
             if silent:  # so that nothing is known of it
                 raise NotFound(procfs.silence(silent[0])) from None
+            if count := self._silent(caller, selector, ()):
+                raise NotFound(f"{error}. {count} processes do not answer now: try again in some seconds") from None
             raise
         if not selector.children:
             return selection
@@ -244,7 +267,7 @@ class Planner:
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
         """The processes of a selector; an empty one means all that the caller may profile."""
-        return self._found(caller, selector, self._as_seen_by(caller, await self._snapshot(caller)))
+        return self._found(caller, selector, self._as_seen_by(caller, await self._seen(caller, selector)))
 
     def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:

@@ -45,7 +45,7 @@ class RunParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SourceOrder:
     """The order to a source."""
 
     source: Source
@@ -88,7 +88,7 @@ class TargetRun:
         self._on_released = on_released
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._order: Order | None = None
+        self._order: SourceOrder | None = None
         self._session: Session | None = None
         self._recording: asyncio.Task[None] | None = None
         self._death: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class TargetRun:
         """Events that meant nothing when they came."""
         return self._machine.ignored
 
-    def begin(self, order: Order, deadline_ns: int, stop_ns: int = 0) -> None:
+    def begin(self, order: SourceOrder, deadline_ns: int, stop_ns: int = 0) -> None:
         """Record with the chosen source; `deadline_ns` and `stop_ns` are its plan's."""
         self._order = order
         self._machine.can_stop = order.source.declaration.can_stop
@@ -208,7 +208,7 @@ class TargetRun:
         await self._parts.ended(self.target.process)
         self.send(m.ProcessEnded())
 
-    async def _record(self, order: Order) -> None:
+    async def _record(self, order: SourceOrder) -> None:
         """The machine gets exactly one Recorded or Broke, whatever the source does (none after an abort)."""
         source, journal = order.source, self._parts.journal
         key = self._capture.id, self.target.process
@@ -254,7 +254,7 @@ class TargetRun:
             if sidecar is not None:
                 sidecar.drop()
 
-    async def _recorded(self, order: Order, session: Session, making: asyncio.Future[Path]) -> Recording:
+    async def _recorded(self, order: SourceOrder, session: Session, making: asyncio.Future[Path]) -> Recording:
         """The source's recording. A directory that came after its target is over would be nobody's."""
         try:
             return await order.source.record(order.process, order.options, session)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Evictable:
     """A trace, as far as this matters."""
 
     id: str
@@ -31,14 +31,14 @@ class Preview:
     share: int  # an equal one for each user with traces
     own: int
     own_pinned: int
-    gone: list[Held]  # in this order
+    gone: list[Evictable]  # in this order
     refusal: str  # why it would not be stored; empty if it would
 
 
-def victims(oldest_first: Iterable[Held], limit: int) -> list[Held]:
+def victims(oldest_first: Iterable[Evictable], limit: int) -> list[Evictable]:
     """Those to remove, in this order, so that the rest is within the limit as far as pins allow."""
     used: dict[int, int] = defaultdict(int)
-    loose: dict[int, deque[tuple[int, Held]]] = defaultdict(deque)
+    loose: dict[int, deque[tuple[int, Evictable]]] = defaultdict(deque)
     for age, trace in enumerate(oldest_first):
         used[trace.uid] += trace.bytes
         if not trace.pinned:
@@ -46,7 +46,7 @@ def victims(oldest_first: Iterable[Held], limit: int) -> list[Held]:
     over = sum(used.values()) - limit
     most = [(-used[uid], traces[0][0], uid) for uid, traces in loose.items()]  # of equals, who has the oldest
     heapq.heapify(most)
-    gone: list[Held] = []
+    gone: list[Evictable] = []
     while over > 0 and most:
         minus_used, _, uid = heapq.heappop(most)
         _, trace = loose[uid].popleft()

@@ -20,7 +20,7 @@ from profd.export import wire
 from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
 from profd.export.links import with_derived
 from profd.export.perfetto_notes import NOTE_COLUMNS, Interned, Notes, counter_values
-from profd.export.perfetto_tracks import Lanes, TrackTable
+from profd.export.perfetto_tracks import SliceLanes, TrackTable
 from profd.export.rows import tables, without_lists
 from profd.query import rules
 from profd.query.part import numbers_of
@@ -56,7 +56,7 @@ class _Export:
         self._notes = Notes(self._interned)
         self._tracks = TrackTable(reader.tracks)
         self._lists = Dictionary()
-        self._lanes: dict[tuple[int, bool], Lanes] = {}
+        self._lanes: dict[tuple[int, bool], SliceLanes] = {}
         self._flows = _Flows(reader)
         # Times are unsigned there.
         self._shift = max(0, -(reader.meta.start_ns or 0))
@@ -109,7 +109,7 @@ class _Export:
     def _draw(self, line: DrawnLine) -> None:
         """A derived line under its process."""
         owner = self._tracks.process(line.process)
-        lanes, category = Lanes([]), wire.integer(3, self._interned.category(CATEGORY))
+        lanes, category = SliceLanes([]), wire.integer(3, self._interned.category(CATEGORY))
         for name, start, end in line.spans:
             lane, _, closed = lanes.place(start, end)
             while lane >= len(lanes.uuids):
@@ -139,7 +139,7 @@ class _Export:
     def _slice(self, start: int, end: int, thread: int, is_async: bool, body: bytes) -> None:
         lanes = self._lanes.get((thread, is_async))
         if lanes is None:
-            lanes = self._lanes[thread, is_async] = Lanes([])
+            lanes = self._lanes[thread, is_async] = SliceLanes([])
         lane, _, closed = lanes.place(start, end)
         while lane >= len(lanes.uuids):
             number = len(lanes.uuids) + is_async
@@ -147,7 +147,7 @@ class _Export:
         self._close(lanes, closed)
         self._event(start, _BEGIN + wire.integer(11, lanes.uuids[lane]) + body)
 
-    def _close(self, lanes: Lanes, closed: list[tuple[int, int]]) -> None:
+    def _close(self, lanes: SliceLanes, closed: list[tuple[int, int]]) -> None:
         for lane, end in closed:
             if end != _NO_END:
                 self._event(end, _END + wire.integer(11, lanes.uuids[lane]))

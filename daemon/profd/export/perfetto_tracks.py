@@ -94,7 +94,7 @@ def _thread(track: dict[str, Any], pid: int | None, owner: int) -> bytes:
     return wire.message(4, wire.integer(1, pid), wire.integer(2, tid), wire.text(5, _title(track)))
 
 
-class Lanes:
+class SliceLanes:
     """The open slices of one thread. Slices of a Perfetto track nest; what does not nest gets a track beside."""
 
     def __init__(self, uuids: list[int]) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profd.disk.eviction import Held, victims
+from profd.disk.eviction import Evictable, victims
 from profd.disk.files import disk
 from profd.disk.space import Claim, Space, Urgency, alone
 from profd.errors import BadInput
@@ -159,7 +159,9 @@ class Journal:
         gone = [survivor for survivor in found if now - survivor.changed_ns > seconds_max * 1e9]
         kept = {str(survivor.directory): survivor for survivor in found if survivor not in gone}
         held = (
-            Held(name, self.owner_of(one.capture), one.bytes, now - one.changed_ns <= JOURNAL_SETTLED_SECONDS * 1e9)
+            Evictable(
+                name, self.owner_of(one.capture), one.bytes, now - one.changed_ns <= JOURNAL_SETTLED_SECONDS * 1e9
+            )
             for name, one in kept.items()
         )
         gone += [kept[victim.id] for victim in victims(held, bytes_max)]

@@ -28,7 +28,7 @@ Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 
 
-class Silent(Exhausted):
+class SilentNames(Exhausted):
     """The databases do not answer, and nothing is known of an earlier time."""
 
 
@@ -60,7 +60,7 @@ class Directory(Generic[Key, Answer]):
                 with self._lock:
                     self._slow_until = time.monotonic() + NAMES_SLOW_SECONDS
         if known is None:
-            raise Silent("this host's directory of users and groups (NSS) does not answer; try again later")
+            raise SilentNames("this host's directory of users and groups (NSS) does not answer; try again later")
         return known[0]
 
     def _begin(self, key: Key) -> Future[Answer | None] | None:
@@ -105,7 +105,7 @@ def user_name(uid: int) -> str:
     """The same, and the number as text where the name is not to be had now."""
     try:
         return user(uid)
-    except Silent:
+    except SilentNames:
         return str(uid)
 
 
@@ -113,7 +113,7 @@ def home(uid: int) -> str:
     """The home directory of a uid; empty where there is none, or it is not to be had now."""
     try:
         found = _users.of(uid)
-    except Silent:
+    except SilentNames:
         return ""
     return "" if found is None else found.pw_dir
 
@@ -127,5 +127,5 @@ def gid_of(group: str) -> int | None:
     """The gid of a group's name; None where there is no such group, or it is not to be had now."""
     try:
         return _gids.of(group)
-    except Silent:
+    except SilentNames:
         return None

@@ -18,7 +18,7 @@ from typing import Final
 
 from profd.kernel import bpf
 from profd.limits import OBSERVER_TASKS_MAX
-from profd.workers.listener import HeldCall, Listener
+from profd.workers.listener import HeldCall, WorkerListener
 
 # name: x86_64, aarch64; None: there is no such call
 _ASKED: Final[dict[str, tuple[int | None, int | None]]] = {"fork": (57, None), "vfork": (58, None)}
@@ -58,7 +58,7 @@ class Tasks:
         self.started = 0
         self._most = most
         self._too_many = too_many
-        self._listener = Listener(listener, self._answer)
+        self._listener = WorkerListener(listener, self._answer)
 
     @property
     def used_up(self) -> bool:

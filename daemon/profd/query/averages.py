@@ -201,7 +201,7 @@ def averages(
     grouping: Grouping | None = None,
     links: Links | None = None,
     with_backward: bool = False,
-    calls: view.Calls | None = None,
+    calls: view.CallColumns | None = None,
     looks: Looks | None = None,
 ) -> list[Average]:
     """The rows of `top` for a whole trace, in order of first call.
@@ -226,7 +226,7 @@ def averages(
 
 def _group(
     table: EventTable,
-    calls: view.Calls,
+    calls: view.CallColumns,
     raw: bool,
     grouping: Grouping,
     links: Links | None = None,
@@ -273,7 +273,7 @@ _PLACES: Final = 256  # device types that a damaged file can name
 _ANNOTATION: Final = np.array([rules.is_annotation(np.arange(256))], dtype=np.uint8)[0]
 
 
-def _keys(table: EventTable, calls: view.Calls, raw: bool) -> list[tuple[Array, int]]:
+def _keys(table: EventTable, calls: view.CallColumns, raw: bool) -> list[tuple[Array, int]]:
     """Columns by which calls are told apart, and how many values each may have."""
     keys = [
         (np.ascontiguousarray(calls.name), len(calls.names) + 1),
@@ -293,7 +293,7 @@ def _label_keys(labels: list[Labels]) -> list[tuple[Array, int]]:
     return [(group, len(first))]
 
 
-def _values(calls: view.Calls, backward: Links | None) -> dict[str, Array]:
+def _values(calls: view.CallColumns, backward: Links | None) -> dict[str, Array]:
     """Field of Average -> its value for each row."""
     values = {
         "cpu_time_total_ns": calls.cpu,
@@ -323,7 +323,7 @@ _WITH_ALL_BELOW: Final = (
 
 
 def _count_recursion_once(
-    table: EventTable, calls: view.Calls, labelled: list[tuple[Array, int]], values: dict[str, Array]
+    table: EventTable, calls: view.CallColumns, labelled: list[tuple[Array, int]], values: dict[str, Array]
 ) -> None:
     """Leave in the totals of functions what their outermost calls have, as cProfile does.
 

@@ -19,7 +19,7 @@ from profd.events.table import Array
 from profd.model.run_times import IN_GIL, IN_LOCK, OFF, RUNS, UNSEEN, ThreadTimes
 from profd.query.accounting import LOOKS_MIN, beside_of
 from profd.query.roles import NESTS, having, roles_of
-from profd.query.view import Calls
+from profd.query.view import CallColumns
 from profd.segments.meta import TraceMeta
 
 FIELDS: Final = tuple(f"self_{what}_estimate_ns" for what in ("on_cpu", "run_queue", "gil", "lock", "off_cpu"))
@@ -50,7 +50,7 @@ class Looks:
             number: by_id[ids[of]] for number, of in enumerate(own) if ids[of] in by_id and number not in left_out
         }
 
-    def spent(self, table: EventTable, calls: Calls, group: Array, groups: int) -> dict[str, list[int | None]]:
+    def spent(self, table: EventTable, calls: CallColumns, group: Array, groups: int) -> dict[str, list[int | None]]:
         """FIELDS and `looks` of each group. `group`: of each counted row. None: fewer than ten looks say nothing.
 
         A lock is every futex where the interpreter's own is not known, and the GIL then None.
@@ -79,7 +79,7 @@ class Looks:
         sums["looks"] = [int(count) for count in looks]
         return sums
 
-    def _seen(self, table: EventTable, calls: Calls) -> Iterator[tuple[_Thread, Array, Array]]:
+    def _seen(self, table: EventTable, calls: CallColumns) -> Iterator[tuple[_Thread, Array, Array]]:
         """Of each thread that was looked at: its counted rows, and for each look the innermost of these, or NO_ROW."""
         if not self._tracks:
             return
@@ -114,7 +114,7 @@ def _thread(looked_ns: list[int], thread: ThreadTimes) -> _Thread | None:
     return _Thread(np.array(looked_ns, dtype=np.int64)[seen], place, weight, queued, thread.in_gil is not None)
 
 
-def _innermost(table: EventTable, calls: Calls, rows: Array, moments: Array) -> Array:
+def _innermost(table: EventTable, calls: CallColumns, rows: Array, moments: Array) -> Array:
     """The innermost counted row that is open at each moment. `rows`: those of the thread that nest, in start order."""
     begun = np.searchsorted(table.columns["start"][rows], moments, side="right") - 1
     at = np.where(begun >= 0, rows[np.maximum(begun, 0)], NO_ROW)

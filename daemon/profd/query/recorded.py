@@ -18,14 +18,14 @@ from profd.events import NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import QUERY_ROWS_MAX
 from profd.query import rules
-from profd.query.view import Calls, durations, nest
+from profd.query.view import CallColumns, durations, nest
 from profd.segments.join import join
 
 NEVER_NESTS: Final = (Kind.OVERHEAD, Kind.TRACE, Kind.COUNTER)
 RECORDED_COLUMNS = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type")
 
 
-def recorded_stretches(tables: Iterable[EventTable], rows: int) -> Iterator[tuple[EventTable, Calls]]:
+def recorded_stretches(tables: Iterable[EventTable], rows: int) -> Iterator[tuple[EventTable, CallColumns]]:
     """Yield (a table, its calls) for tables in start order; sums over all of them are those of the trace.
 
     Rows that are open at the end of a stretch come again in the next one, not
@@ -56,7 +56,7 @@ def recorded_stretches(tables: Iterable[EventTable], rows: int) -> Iterator[tupl
         yield stretch, _calls(stretch, len(stretch) - len(waiting))
 
 
-def recorded_calls(table: EventTable) -> Calls:
+def recorded_calls(table: EventTable) -> CallColumns:
     """The calls of a whole trace at once: a row of the calls for each of the table."""
     return _calls(table, 0)
 
@@ -80,7 +80,7 @@ def _nests(table: EventTable) -> Array:
     return nests
 
 
-def _calls(table: EventTable, fresh: int) -> Calls:
+def _calls(table: EventTable, fresh: int) -> CallColumns:
     """Calls of a stretch whose rows before `fresh` were counted in an earlier one."""
     cpu = rules.is_cpu(table.column("device_type"))
     lasting = durations(table)
@@ -90,7 +90,7 @@ def _calls(table: EventTable, fresh: int) -> Calls:
         inner = np.flatnonzero(parent != NO_ROW)
         own = lasting - _engine.sum_by(parent[inner], len(table), lasting[inner])
     on_cpu, on_device = lasting * cpu, lasting * ~cpu
-    return Calls(
+    return CallColumns(
         counted=np.arange(len(table)) >= fresh,
         device_type=table.column("device_type"),
         name=table.column("name"),

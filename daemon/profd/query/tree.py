@@ -41,7 +41,7 @@ _KINDS: Final = {int(kind): kind.label for kind in Kind}
 _DEVICES: Final = {int(device): device.label for device in DeviceType}
 
 
-class Line(msgspec.Struct, gc=False):
+class TreeLine(msgspec.Struct, gc=False):
     """One event of `profctl tree --json`; absent is null. Times in Unix ns, rows counted over the trace."""
 
     row: int
@@ -132,7 +132,7 @@ def _encode(table: EventTable, number: Array, depth: Array, rows: Array, tracks:
         [_DEVICES.get(code, "other") for code in table.column("device_type")[rows].tolist()],
         *(_optional(table, name, rows) for name in ("device", "stream", "correlation", "external")),
     )
-    lines = [Line(*values) for values in zip(*columns, strict=True)]
+    lines = [TreeLine(*values) for values in zip(*columns, strict=True)]
     try:
         return _ENCODER.encode_lines(lines)
     except (OverflowError, UnicodeEncodeError):

@@ -33,7 +33,7 @@ AreCorrelations = Callable[[Array, Array], bool]
 
 
 @dataclass(slots=True)
-class Calls:
+class CallColumns:
     """The rows of a table as calls to be grouped; arrays are as long as the table. Times in ns."""
 
     counted: Array  # bool: rows that are calls; the times of others still add up
@@ -66,7 +66,7 @@ def durations(table: EventTable) -> Array:
 
 def torch_calls(
     table: EventTable, are_correlations: AreCorrelations | None = None, left_out: Array | None = None
-) -> Calls:
+) -> CallColumns:
     """The calls of a whole trace (rows in start order, `first_row` 0); rows that torch does not show have no times.
 
     `are_correlations` looks the ids up where the table does not have them. `left_out` (bool): rows of no call.
@@ -91,7 +91,9 @@ def torch_calls(
     if len(marks):
         device_type = device_type.copy()
         device_type[marks] = DeviceType.CPU
-    return Calls(counted.view(np.bool_), device_type, name, names, lasting, self_cpu, device, launched, parent, memory)
+    return CallColumns(
+        counted.view(np.bool_), device_type, name, names, lasting, self_cpu, device, launched, parent, memory
+    )
 
 
 def _told_apart(table: EventTable, name: Array) -> Array:

@@ -12,7 +12,7 @@ from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES, MiB
 from profd.model.question import Cost
 from profd.questions.library import Library
 from profd.questions.reading import Asked, with_record
-from profd.rpc.calls import Held
+from profd.rpc.calls import HeldAnswers
 from profd.rpc.stream import streamed
 from profd.trust import caller as callers
 
@@ -24,11 +24,11 @@ Crowded = Callable[[int], bool]  # whether others than this uid wait for a worke
 class Answers:
     """Answers of a library to all callers, and what the daemon holds of them until it is read."""
 
-    def __init__(self, library: Library, crowded: Crowded, held: Held | None = None) -> None:
+    def __init__(self, library: Library, crowded: Crowded, held: HeldAnswers | None = None) -> None:
         """`held`: where what is held is counted, of all that answers."""
         self._library = library
         self._crowded = crowded
-        self._held = held or Held()
+        self._held = held or HeldAnswers()
 
     async def pieces(self, asked: Asked) -> AsyncGenerator[bytes, None]:
         """The bytes of an answer.

@@ -63,7 +63,7 @@ _LOOKING: Final = frozenset(
 )
 
 
-class Calls:
+class CallsByUser:
     """The open calls of our own services, by user."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Calls:
         return self._small[method].owe(holder, small)
 
 
-class Held:
+class HeldAnswers:
     """What of answers is in the daemon, by user, until it is read."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ log = logging.getLogger("profd.rpc")
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class DoorRates:
     """Tokens a second, and at once after a pause. A stream takes one; `work` is what frames cost gRPC, roughly."""
 
     streams: float
@@ -52,10 +52,10 @@ class Limits:
     header_block_bytes: int = limits.HEADER_BLOCK_BYTES_MAX
     begin_seconds: float = limits.CONNECTION_BEGIN_SECONDS
     end_seconds: float = limits.CONNECTION_END_SECONDS
-    user: Rates = Rates(
+    user: DoorRates = DoorRates(
         *(limits.STREAMS_PER_SECOND, limits.STREAMS_BURST, limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
     )
-    all: Rates = Rates(
+    all: DoorRates = DoorRates(
         *(limits.STREAMS_HOST_PER_SECOND, limits.STREAMS_HOST_BURST),
         *(limits.FRAMES_HOST_PER_SECOND, limits.FRAMES_HOST_BURST),
     )
@@ -64,7 +64,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ConnectionCounts:
     """Counts of connections: open ones, and totals."""
 
     open: int = 0
@@ -121,10 +121,10 @@ class Entrance:
         """End every connection, once what is on its way has arrived or time is up."""
         self._door.close(seconds)
 
-    def counts(self) -> Counts:
+    def counts(self) -> ConnectionCounts:
         """The counts for a scrape."""
         counts = self._door.counts()
-        return Counts(counts["open"], self._refused_in_all()[0], counts["throttled"], counts["foreign"])
+        return ConnectionCounts(counts["open"], self._refused_in_all()[0], counts["throttled"], counts["foreign"])
 
     def look(self) -> int:
         """The number of refused connections since the last call; the log says so."""

@@ -23,7 +23,7 @@ from profd.errors import BadInput, Denied, ProfdError
 from profd.fairness.shares import Holder, Refused
 from profd.kernel import nobody
 from profd.limits import RECEIVE_SECONDS, MiB
-from profd.rpc.calls import Calls, Held, OpenCalls, Unproved
+from profd.rpc.calls import CallsByUser, HeldAnswers, OpenCalls, Unproved
 from profd.rpc.errors import Draining, Fault, abort, known, status_code
 from profd.rpc.memory import Trimmer
 from profd.rpc.messages import OURS, STREAM, Messages, Paced
@@ -69,8 +69,8 @@ class Guard(_Interceptor):
         self._audit = audit
         self._metrics = metrics
         self._payer = payer
-        self._calls = Calls()
-        self.held = Held()
+        self._calls = CallsByUser()
+        self.held = HeldAnswers()
         self.unproved = Unproved()
         self.open = OpenCalls()
         self.memory = Trimmer()

@@ -19,7 +19,7 @@ from profd.errors import BadInput
 from profd.host.instance import remove_socket
 from profd.kernel import passed
 from profd.limits import CALLS_PER_UID_MAX, INGEST_CALLS_PER_UID_MAX, RPC_MESSAGE_BYTES_MAX
-from profd.rpc.door import Counts, Entrance
+from profd.rpc.door import ConnectionCounts, Entrance
 from profd.rpc.guard import Guard
 
 # Of one connection: what a user may have, so that who asks for more is told so.
@@ -95,9 +95,9 @@ class RpcServer:
         if self._entrance is not None:
             self._entrance.keep_members(group)
 
-    def connections(self) -> Counts:
+    def connections(self) -> ConnectionCounts:
         """The counts of connections for a scrape."""
-        return self._entrance.counts() if self._entrance is not None else Counts()
+        return self._entrance.counts() if self._entrance is not None else ConnectionCounts()
 
     def look(self) -> int:
         """The number of refused connections since the last call; the log says so."""

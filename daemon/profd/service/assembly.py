@@ -58,7 +58,7 @@ from profd.observers.observers import Observers
 from profd.questions.jobs import DIRECTORIES, GLANCES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
 from profd.rpc.answers import Answers
-from profd.rpc.calls import Held
+from profd.rpc.calls import HeldAnswers
 from profd.rpc.captures import CaptureServicer
 from profd.rpc.guard import Guard
 from profd.rpc.host import HostServicer, HostView
@@ -474,7 +474,7 @@ class Daemon:
             os.chown(path, -1, gid)
         path.chmod(0o600 if config.user else 0o666 if gid is None else 0o660)
 
-    def _servicers(self, held: Held) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
+    def _servicers(self, held: HeldAnswers) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         storing = Asked(self._pool, JobKind.PUSHED)
         pushed = Pushed(self._ingest, Library(self._store, storing, socket.gethostname(), self._audit.used))
         self._closing.callback(pushed.close)

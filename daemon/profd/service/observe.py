@@ -22,7 +22,7 @@ from profd.model.capture import State
 from profd.model.question import Cost
 from profd.questions.table import QUESTIONS
 from profd.rpc.captures import Where
-from profd.rpc.door import Counts
+from profd.rpc.door import ConnectionCounts
 from profd.sources.pyspy.stack import ThreadStack
 from profd.store.catalog import TraceRecord
 from profd.targets.process import Process
@@ -53,7 +53,7 @@ class Reading:
     kineto: dict[str, int] = field(default_factory=dict)  # KinetoSource.statistics()
     send_seconds: float = 0.0  # CPU time of streamers
     sockets_remade: dict[str, int] = field(default_factory=dict)  # by which socket
-    connections: Counts = field(default_factory=Counts)  # to gRPC's socket
+    connections: ConnectionCounts = field(default_factory=ConnectionCounts)  # to gRPC's socket
     sdk: SdkStatistics = field(default_factory=SdkStatistics)
     leases: LeaseStatistics = field(default_factory=LeaseStatistics)
     ingest: IngestStatistics = field(default_factory=IngestStatistics)
@@ -176,7 +176,7 @@ def _families(reading: Reading) -> Iterable[Metric]:
     yield from _audit(reading.audit)
 
 
-def _connections(counts: Counts) -> Iterable[Metric]:
+def _connections(counts: ConnectionCounts) -> Iterable[Metric]:
     yield GaugeMetricFamily("profd_connections", "Connections to the gRPC socket that are open.", value=counts.open)
     yield CounterMetricFamily(
         *("profd_connections_throttled", "Times that a connection was not read for a while, for its user's rate."),

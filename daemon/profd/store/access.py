@@ -44,9 +44,9 @@ def _uid_of(name: str, end: float) -> int:
     number = int(name) if _UID.fullmatch(name) and int(name) <= _UID_MAX else None
     try:
         uid = directory.uid_of(name, max(0.0, end - time.monotonic()))
-    except directory.Silent as error:
+    except directory.SilentNames as error:
         if number is None:
-            raise directory.Silent(
+            raise directory.SilentNames(
                 f"This host's directory of users (NSS) does not say who {name!r} is. Give uids, or try again later."
             ) from error
         return number

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from profd.disk.eviction import Held
+from profd.disk.eviction import Evictable
 from profd.disk.files import disk
 from profd.errors import Exhausted, ProfdError, Unavailable
 from profd.model.capture import Loss
@@ -236,18 +236,18 @@ class Catalog:
         values = {"prefix": prefix, "behind": prefix + _BEHIND, "reader": reader, "limit": limit}
         return self._records(f"{clause} ORDER BY {column}, id LIMIT :limit", values)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[Evictable]:
         """All traces, oldest first, as eviction sees them."""
         with self._transaction() as db:
             query = "SELECT id, owner_uid, bytes, pinned FROM traces ORDER BY created_ns, id"
-            return [Held(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in db.execute(query)]
+            return [Evictable(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in db.execute(query)]
 
-    def pins(self) -> tuple[list[Held], int]:
+    def pins(self) -> tuple[list[Evictable], int]:
         """The pinned traces, and how many users have traces."""
         with self._transaction() as db:
             rows = db.execute("SELECT id, owner_uid, bytes, pinned FROM traces WHERE pinned").fetchall()
             users = db.execute("SELECT count(DISTINCT owner_uid) FROM traces").fetchone()[0]
-        return [Held(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in rows], users
+        return [Evictable(trace, uid, size, bool(pinned)) for trace, uid, size, pinned in rows], users
 
     def totals(self) -> tuple[int, int, int]:
         """(traces, bytes, bytes of pinned ones). Asked at every scrape, counted after changes only."""
@@ -276,12 +276,12 @@ class Catalog:
         with self._transaction() as db:
             return int(db.execute("SELECT count(*) FROM traces WHERE owner_uid = ?", (uid,)).fetchone()[0])
 
-    def oldest_loose(self, uid: int, count: int) -> list[Held]:
+    def oldest_loose(self, uid: int, count: int) -> list[Evictable]:
         """So many of a user's traces that are not pinned, the oldest first."""
         with self._transaction() as db:
             query = """SELECT id, owner_uid, bytes FROM traces WHERE owner_uid = ? AND NOT pinned
                 ORDER BY created_ns, id LIMIT ?"""
-            return [Held(*row) for row in db.execute(query, (uid, count))]
+            return [Evictable(*row) for row in db.execute(query, (uid, count))]
 
     def _records(self, clause: str, values: Mapping[str, Any]) -> list[TraceRecord]:
         with self._transaction() as db:

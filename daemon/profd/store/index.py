@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from profd.disk.eviction import Held, victims
+from profd.disk.eviction import Evictable, victims
 from profd.disk.files import disk, rename
 from profd.kernel import identity
 from profd.segments.rollup_files import bytes_max, parsed
@@ -66,7 +66,7 @@ class Index:
                 put(file, folder, name)
                 self._sizes[folder.name] = bytes_in(folder)
 
-    def drop(self, traces: Iterable[Held], limit: int) -> None:
+    def drop(self, traces: Iterable[Evictable], limit: int) -> None:
         """Remove some until the others have `limit` bytes, by the rules by which traces go. `traces`: all of them."""
         sizes = self._sizes
         held = [replace(one, bytes=sizes[one.id], pinned=False) for one in traces if one.id in sizes]

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from profd.disk.eviction import Held, Preview, victims
+from profd.disk.eviction import Evictable, Preview, victims
 from profd.disk.files import disk, rename, sync, write_atomic
 from profd.disk.space import Space, Urgency
 from profd.errors import BadInput, Exhausted, NotFound
@@ -101,7 +101,7 @@ class Store:
         self._cached = cached or CachedRollups(None)
         self.root = root
         self.limits = limits or StoreLimits()
-        self.on_evicted: Callable[[Held], None] = lambda trace: None
+        self.on_evicted: Callable[[Evictable], None] = lambda trace: None
         self.space = Space(root, self.limits.free_share_min, self.limits.uid_share)
         self.traces = root / "traces"
         with disk(root, "Creating"):
@@ -235,7 +235,7 @@ class Store:
             )
         if total + size <= limit:
             return
-        held = [*self._catalog.held(), Held("", uid, size)]
+        held = [*self._catalog.held(), Evictable("", uid, size)]
         if any(not trace.id for trace in victims(held, limit)):
             users = len({trace.uid for trace in held})
             raise Exhausted(
@@ -259,7 +259,7 @@ class Store:
     def _unlimited(uid: int) -> bool:
         return uid in (0, os.geteuid())
 
-    def _beyond_count(self, more: int | None = None) -> list[Held]:
+    def _beyond_count(self, more: int | None = None) -> list[Evictable]:
         """The oldest of users with more traces than they may have, if one of uid `more` came besides."""
         most = self.limits.traces_per_uid
         return [
@@ -286,7 +286,7 @@ class Store:
             share=limit // len({uid, *(trace.uid for trace in held)}),
             own=sum(trace.bytes for trace in own),
             own_pinned=sum(trace.bytes for trace in own if trace.pinned),
-            gone=[] if refusal else [*gone, *victims([*rest, Held("", uid, size)], limit)],
+            gone=[] if refusal else [*gone, *victims([*rest, Evictable("", uid, size)], limit)],
             refusal=refusal,
         )
 
@@ -478,7 +478,7 @@ class Store:
         _, total, _ = self._catalog.totals()
         return gone + self._evict(victims(self._catalog.held(), limit) if total > limit else ())
 
-    def _evict(self, traces: Iterable[Held]) -> list[str]:
+    def _evict(self, traces: Iterable[Evictable]) -> list[str]:
         gone: list[str] = []
         for trace in traces:
             self._remove(trace.id)

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -77,6 +77,11 @@ class Patience:
         with self._lock:
             self._turn()
             return self._waited.get(uid, 0.0) >= PROC_WAIT_SECONDS_PER_UID
+
+    def silent(self) -> list[int]:
+        """The processes that did not answer lately."""
+        with self._lock:
+            return [pid for pid in self._stuck if self._is_stuck(pid)]
 
     def allowed(self, pid: int, uid: int, most: float) -> float:
         """For how many seconds a look that may take `most` waits for it; 0: not at all."""
@@ -190,6 +195,12 @@ def unanswering(pid: int) -> bool:
         return True
     uid = _uid(pid)
     return uid >= 0 and patience.spent(uid)
+
+
+def silent_of(uids: Collection[int] | None) -> int:
+    """The number of processes of these users (None: of anybody) that did not answer lately and are still there."""
+    owners = [owner for pid in patience.silent() if (owner := _uid(pid)) >= 0]
+    return sum(uids is None or owner in uids for owner in owners)
 
 
 def _uid(pid: int) -> int:

@@ -28,14 +28,14 @@ _NEW: Final[_Thread] = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ThreadCounts:
     """The kernel's counts of all threads of a process at one moment of CLOCK_MONOTONIC."""
 
     at_ns: int
     threads: dict[int, _Thread]
 
 
-def count(process: Process) -> Counts | None:
+def count(process: Process) -> ThreadCounts | None:
     """Now. None where it has ended, is another user's by now, has too many threads, or this host does not count."""
     pid, at_ns = process.id.pid, time.monotonic_ns()
     status, tasks = procfs.status_of(pid), procfs.tasks_of(pid)
@@ -46,10 +46,10 @@ def count(process: Process) -> Counts | None:
         times, switches = procfs.schedstat_of(pid, task), procfs.switches_of(pid, task)
         if times is not None and switches is not None:
             found[task] = (*times, *switches)
-    return Counts(at_ns, found) if found else None
+    return ThreadCounts(at_ns, found) if found else None
 
 
-def between(first: Counts | None, last: Counts | None) -> Stretch | None:
+def between(first: ThreadCounts | None, last: ThreadCounts | None) -> Stretch | None:
     """What came from one to the other. Counts that go down are another thread's: the pid is used again."""
     if first is None or last is None or last.at_ns - first.at_ns < LEAST_NS:
         return None
@@ -67,7 +67,7 @@ class LoadWatch:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._looks: list[Future[Counts | None]] = [self._look()]
+        self._looks: list[Future[ThreadCounts | None]] = [self._look()]
         self.ended_at: float | None = None  # of the monotonic clock: the window's end
 
     def begin(self) -> None:
@@ -94,5 +94,5 @@ class LoadWatch:
         ended = await asyncio.wrap_future(self._looks[2])
         return replace(load, after=between(ended, await asyncio.wrap_future(self._look())))
 
-    def _look(self) -> Future[Counts | None]:
+    def _look(self) -> Future[ThreadCounts | None]:
         return looks.submit(self._process.uid, count, self._process)

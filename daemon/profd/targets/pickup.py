@@ -67,7 +67,7 @@ class Inode:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FoundFile:
     """The file under a name now; not verified beyond that."""
 
     inode: Inode
@@ -181,13 +181,13 @@ class TargetDirectory:
             return False
         return True
 
-    def look(self, name: str) -> Seen | None:
+    def look(self, name: str) -> FoundFile | None:
         """The file under a name, links not followed. None if nothing does."""
         try:
             info = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except OSError:
             return None
-        return Seen(
+        return FoundFile(
             Inode(info.st_dev, info.st_ino),
             info.st_size,
             info.st_uid,

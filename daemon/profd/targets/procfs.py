@@ -13,7 +13,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -102,6 +102,11 @@ def together(wanted: list[Request]) -> list[bytes | None]:
 def unanswering(pid: int) -> bool:
     """It did not answer lately, or is not asked now: others of its user did not, or nobody can be (`blind`)."""
     return guarded.unanswering(pid) or bool(blind())
+
+
+def silent_of(uids: Collection[int] | None) -> int:
+    """The number of processes of these users (None: of anybody) that did not answer lately. Never waits."""
+    return guarded.silent_of(uids)
 
 
 def blind() -> str:

@@ -31,7 +31,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ThreadsLook:
     """All threads of a process, by their ids on this host, and how many there were."""
 
     at_ns: int
@@ -44,17 +44,17 @@ class Look:
         return self.threads.get(task) or (Counted(self.at_ns, 0, 0) if whole else None)
 
 
-def look(process: Process) -> Look:
+def look(process: Process) -> ThreadsLook:
     """Now. Empty where the process has ended, or this host does not count."""
     now, tasks = time.monotonic_ns(), procfs.tasks_of(process.id.pid)
     found: dict[int, Counted] = {}
     for task in tasks[:RUN_TIMES_THREADS_MAX]:
         if (counted := procfs.schedstat_of(process.id.pid, task)) is not None:
             found[task] = Counted(time.monotonic_ns(), *counted)
-    return Look(now, found, len(tasks))
+    return ThreadsLook(now, found, len(tasks))
 
 
-def between(process: Process, first: Look, last: Look, waits: Waits | None = None) -> RunTimes:
+def between(process: Process, first: ThreadsLook, last: ThreadsLook, waits: Waits | None = None) -> RunTimes:
     """The run times from one look to the next; names are asked for now. Nothing where the process is another user's."""
     waits = waits or Waits(process)  # none: no look was taken
     both = [(task, before, now) for task, now in last.threads.items() if (before := first.of(task)) is not None]
@@ -86,7 +86,7 @@ class Watch:
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._looks: list[Future[Look]] = []
+        self._looks: list[Future[ThreadsLook]] = []
         self._waits = Waits(process)
         self._waiting: asyncio.Task[None] | None = None
 

@@ -81,9 +81,7 @@ def select(
     uid: int,
     admin: bool,
     own: Collection[int] = (),
-    traceable: Callable[[Process], bool] = lambda process: (
-        (process.python or process.cuda or bool(process.unread)) and not serves_profd(process)
-    ),
+    traceable: Callable[[Process], bool] | None = None,
 ) -> Selection:
     """The processes a selector means.
 
@@ -92,6 +90,7 @@ def select(
     descendant, only `traceable` processes are (a user's shells and editors are
     not what `--user` means). Raises NotFound or Denied.
     """
+    traceable = traceable or _is_traceable
     candidates = {p.id.pid: p for p in processes if p.id.pid not in own and not p.zombie}
     missing = _missing_pids(selector, candidates)
     matches = {pid: p for pid, p in candidates.items() if _matches(selector, p, traceable)}
@@ -107,6 +106,15 @@ def select(
     if not allowed:
         raise Denied(_denied(selector, forbidden))
     return Selection(allowed, forbidden, missing)
+
+
+def matching(selector: Selector, processes: Iterable[Process]) -> list[Process]:
+    """The processes that meet a selector's criteria, whoever asks, without descendants."""
+    return [process for process in processes if _matches(selector, process, _is_traceable)]
+
+
+def _is_traceable(process: Process) -> bool:
+    return (process.python or process.cuda or bool(process.unread)) and not serves_profd(process)
 
 
 def serves_profd(process: Process) -> bool:

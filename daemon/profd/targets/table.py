@@ -331,7 +331,7 @@ class ProcessTable:
         if name is None:
             try:
                 name = self._users[uid] = names.user(uid)
-            except names.Silent:
+            except names.SilentNames:
                 return str(uid)  # until it is known
         return name
 

@@ -24,7 +24,7 @@ from profd.trust import caller as callers
 from profd.trust.audit_copy import Copier
 from profd.trust.audit_files import AuditFiles
 from profd.trust.audit_line import line
-from profd.trust.audit_rates import LineKind, Rates, Summary
+from profd.trust.audit_rates import AuditRates, LineKind, Summary
 
 log = logging.getLogger("profd.audit")
 
@@ -58,7 +58,7 @@ class AuditLog:
         self._now_ns = now_ns
         self._clock = clock
         self._sift_at = clock()
-        self._rates = Rates(clock, now_ns)
+        self._rates = AuditRates(clock, now_ns)
         self._finished: list[Summary] = []  # that the thread is to write
         self._copier = copier
         self._copied = (0, 0)  # sent and dropped by those before it that have ended

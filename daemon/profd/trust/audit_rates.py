@@ -61,7 +61,7 @@ class Summary:
         return {f"{action} {subject}".rstrip(): times for (action, subject), times in self.counted.items()}
 
 
-class Rates:
+class AuditRates:
     """One interval after the other, each beginning with the first line in it. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, now_ns: Callable[[], int] = time.time_ns) -> None:

@@ -33,7 +33,7 @@ from profd.limits import (
     CONTROL_CONNECTIONS_RESERVED,
 )
 from profd.trust.caller import Caller
-from profd.trust.identify import Silent, caller_of
+from profd.trust.identify import SilentProcess, caller_of
 from profd.trust.token import Tokens, Unidentified
 
 _CONNECTIONS: Final = Share(
@@ -144,7 +144,7 @@ class ControlServer:
         try:
             admins = self._tokens.admins  # a slow answer (NSS) may be one about a group that is it no longer
             _tell(connection, self._answer(caller_of(connection, peer, self._admin_group), admins))
-        except Silent as error:
+        except SilentProcess as error:
             with suppress(OSError):
                 _tell(connection, {"error": str(error), "version": __version__})
         except OSError as error:

@@ -24,7 +24,7 @@ _GROUPS_MAX: Final = 65_536  # NGROUPS_MAX of Linux
 _libc = ctypes.CDLL(None)
 
 
-class Silent(Exception):
+class SilentProcess(Exception):
     """The process does not answer; str() says so to whoever asks for it."""
 
 
@@ -33,7 +33,7 @@ def caller_of(sock: socket.socket, peer: Peer, admin_group: str) -> Caller:
     pid, uid, gid = peer
     started = start_ticks(pid)
     if not started and procfs.unanswering(pid):
-        raise Silent(procfs.silence(pid))
+        raise SilentProcess(procfs.silence(pid))
     groups = _groups(sock)
     # A streamer is in the group that may connect, which may be the admins'.
     admin = uid == 0 or (uid != nobody.STREAMER and _is_member(uid, gid, groups, admin_group))

@@ -35,7 +35,7 @@ class HeldCall:
     architecture: int
 
 
-class Listener:
+class WorkerListener:
     """Answers until `close()`, or until no process is left to ask. The kernel ends later calls in ENOSYS."""
 
     def __init__(self, descriptor: int, answer: Callable[[HeldCall], int]) -> None:

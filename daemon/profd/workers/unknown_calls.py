@@ -9,7 +9,7 @@ import errno
 import logging
 
 from profd.limits import WORKER_CALLS_ASKED_MAX, WORKER_CALLS_LOGGED_MAX
-from profd.workers.listener import HeldCall, Listener
+from profd.workers.listener import HeldCall, WorkerListener
 
 _logged: set[int] = set()
 
@@ -22,7 +22,7 @@ class UnknownCalls:
     def __init__(self, listener: int) -> None:
         """Takes the descriptor over."""
         self._asked = 0
-        self._listener = Listener(listener, self._answer)
+        self._listener = WorkerListener(listener, self._answer)
 
     def close(self) -> None:
         """Leave further questions to the kernel. Safe to repeat."""

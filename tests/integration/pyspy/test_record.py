@@ -24,7 +24,7 @@ from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import Confinement
-from profd.sources.pyspy.lanes import Lanes
+from profd.sources.pyspy.lanes import SamplerLanes
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.target import Target
 from profd.targets import guarded
@@ -175,7 +175,7 @@ async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
 async def test_further_samplers_of_a_user_run_on_their_lane(
     source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
 ) -> None:
-    lanes = source.starts.lanes = Lanes(allowed=math.inf)
+    lanes = source.starts.lanes = SamplerLanes(allowed=math.inf)
     spawns, spawned = tool.spawn, list[asyncio.subprocess.Process]()
 
     async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:

@@ -138,7 +138,7 @@ def _of_both(trace: str, other: str, output: Path | None, by: str, as_json: bool
     meaning = f"{_MEANING[by]} Red: longer than in {trace}. Blue: shorter."
     if answer["message"]:
         say(printable(answer["message"]))
-    look = svg.Look(differences.look, differences.words, differences.change)
+    look = svg.Appearance(differences.look, differences.words, differences.change)
     _draw(_Graph(differences.boxes, title, meaning, answer["left_out"], look, closer="."), output)
 
 
@@ -148,7 +148,7 @@ class _Graph:
     title: str
     meaning: str
     left_out: int  # paths that the answer has not
-    look: svg.Look = svg.CALLS
+    look: svg.Appearance = svg.CALLS
     closer: str = "; --step and --window look closer."
 
 

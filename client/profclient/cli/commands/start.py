@@ -126,10 +126,10 @@ def _on_hosts(
 ) -> int:
     """The same on many hosts; the exit code."""
     from profclient.cli import fleet_commands
-    from profclient.fleet.drive import Order
+    from profclient.fleet.drive import FleetOrder
 
     lead_ns = parse_duration_ns(start_in) if start_in else 0
-    order = Order(fleet_commands.order_id(request_id), chosen, asked, lead_ns, sample)
+    order = FleetOrder(fleet_commands.order_id(request_id), chosen, asked, lead_ns, sample)
     if dry_run:
         return fleet_commands.dry_run(hosts, order, as_json)
     return fleet_commands.start(hosts, order, detach=detach, timeout=timeout, as_json=as_json)

@@ -44,4 +44,4 @@ def _told(box: Box, _: int) -> str:
     return size(box.width)
 
 
-LOOK: Final = svg.Look(svg.kind_of, words, _told, size, "memory")
+LOOK: Final = svg.Appearance(svg.kind_of, words, _told, size, "memory")

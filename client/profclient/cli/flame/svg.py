@@ -22,7 +22,7 @@ _RANGES = frozenset(("user_annotation", "range"))
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Appearance:
     """What boxes look like and say. Of `words` and `told`: given the width of all."""
 
     kind: Callable[[Box], str]
@@ -37,7 +37,7 @@ class Look:
     """What boxes that are too narrow have too little of."""
 
 
-def drawing(found: Sequence[Box], title: str, what: str, look: Look | None = None) -> Iterator[str]:
+def drawing(found: Sequence[Box], title: str, what: str, look: Appearance | None = None) -> Iterator[str]:
     """The file, piece by piece. `what`: what the width of a box means, in a few words. `look`: absent: CALLS."""
     look = look or CALLS
     total = whole(found)
@@ -101,5 +101,5 @@ def _asset(name: str) -> str:
     return files("profclient.cli.flame").joinpath(name).read_text(encoding="utf-8")
 
 
-CALLS = Look(kind_of, _words)
+CALLS = Appearance(kind_of, _words)
 """Of a call tree."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from profd.answers.hangs.look import Look
+from profd.answers.hangs.look import ProcessLook
 from profd.answers.hangs.matching import judge
 from profd.answers.hangs.memory import memory_from_untrusted
 from profd.answers.hangs.recalled import looks_of
@@ -26,7 +26,7 @@ def judged(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str
     return {"verdict": msgspec.to_builtins(judge(looks, args["now_ns"], args["world"]))}
 
 
-def _with_memory(look: Look, dump: bytes) -> Look:
+def _with_memory(look: ProcessLook, dump: bytes) -> ProcessLook:
     try:
         memory = memory_from_untrusted(dump)
     except BadInput as error:

@@ -11,7 +11,7 @@ from profd.model.frame import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ProcessLook:
     """One process of a job at two moments. `at`: the line of its own that the main thread is at, `calls_at`: the one
     that called a collective which has not returned; both of the moment between, None where stacks do not tell.
     """

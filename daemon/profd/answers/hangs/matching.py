@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from profd.answers.hangs.look import Look, Missing, State, Verdict
+from profd.answers.hangs.look import Missing, ProcessLook, State, Verdict
 from profd.answers.hangs.memory import Call
 from profd.model.frame import Frame
 
@@ -49,7 +49,7 @@ class _Wait:
     since_ns: int  # the last of those that wait came
 
 
-def judge(looks: Sequence[Look], now_ns: int, world: int | None = None) -> Verdict:
+def judge(looks: Sequence[ProcessLook], now_ns: int, world: int | None = None) -> Verdict:
     """What is said of the ranks of one job, of one host's clock. `world`: how many there are, where it is known."""
     notes = tuple(f"{look.name}: {look.why}" for look in looks if look.why)
     told = [look for look in looks if look.told]
@@ -64,7 +64,7 @@ def judge(looks: Sequence[Look], now_ns: int, world: int | None = None) -> Verdi
     return _judged(looks, waits, now_ns, world, notes)
 
 
-def _waits(looks: Sequence[Look]) -> dict[_Key, _Wait]:
+def _waits(looks: Sequence[ProcessLook]) -> dict[_Key, _Wait]:
     by_key: dict[_Key, dict[int, Call]] = {}
     last: dict[str, dict[int, int]] = {}
     for number, look in enumerate(looks):
@@ -95,7 +95,11 @@ def _of_all(wait: _Wait) -> bool:
 
 
 def _wait(
-    key: _Key, looks: Sequence[Look], calls: Mapping[int, Call], waiting: tuple[int, ...], last: Mapping[int, int]
+    key: _Key,
+    looks: Sequence[ProcessLook],
+    calls: Mapping[int, Call],
+    waiting: tuple[int, ...],
+    last: Mapping[int, int],
 ) -> _Wait:
     of_all = any(call.described == _ALL_RANKS for call in calls.values())
     members = [number for number in range(len(looks)) if of_all or number in last]
@@ -111,7 +115,7 @@ def _wait(
 
 
 def _judged(
-    looks: Sequence[Look], waits: Mapping[_Key, _Wait], now_ns: int, world: int | None, notes: tuple[str, ...]
+    looks: Sequence[ProcessLook], waits: Mapping[_Key, _Wait], now_ns: int, world: int | None, notes: tuple[str, ...]
 ) -> Verdict:
     wait, circle = _root(looks, waits)
     call = wait.calls[wait.waiting[0]]
@@ -144,7 +148,7 @@ def _judged(
     return replace(base, sentences=tuple(_hang(base, looks, wait, where, circle)))
 
 
-def _root(looks: Sequence[Look], waits: Mapping[_Key, _Wait]) -> tuple[_Wait, bool]:
+def _root(looks: Sequence[ProcessLook], waits: Mapping[_Key, _Wait]) -> tuple[_Wait, bool]:
     """The collective to blame, and whether its ranks wait for each other in a circle."""
     elsewhere: dict[int, _Key] = {}
     for wait in waits.values():
@@ -173,7 +177,7 @@ def _of_circle(waits: Mapping[_Key, _Wait], elsewhere: Mapping[int, _Key]) -> _W
     return wait
 
 
-def _absent(looks: Sequence[Look], call: Call, world: int | None) -> list[int]:
+def _absent(looks: Sequence[ProcessLook], call: Call, world: int | None) -> list[int]:
     """Ranks of the group of all that have no process among the looks."""
     ranks = {look.rank for look in looks if look.rank is not None}
     if call.described != _ALL_RANKS or not ranks or len(ranks) != len(looks):
@@ -194,13 +198,13 @@ def _unlike(calls: Mapping[int, Call]) -> tuple[int, ...]:
     return tuple(number for numbers in kinds.values() if numbers is not most for number in numbers)
 
 
-def _longest_pause(look: Look, group: str) -> int:
+def _longest_pause(look: ProcessLook, group: str) -> int:
     """Between calls of a group one after the other, in ns; the first one is left out, since the job started then."""
     created = sorted(call.created_ns for call in look.memory.calls if call.group == group) if look.memory else []
     return max((later - earlier for earlier, later in pairwise(created[1:])), default=0)
 
 
-def _missing(looks: Sequence[Look], number: int, wait: _Wait, waits: Mapping[_Key, _Wait]) -> Missing:
+def _missing(looks: Sequence[ProcessLook], number: int, wait: _Wait, waits: Mapping[_Key, _Wait]) -> Missing:
     look = looks[number]
     mine = [call for call in look.memory.calls if call.group == wait.key.group] if look.memory else []
     last = max((call.sequence for call in mine if not call.between_two), default=None)
@@ -220,7 +224,7 @@ def _early(where: str, waiting: Sequence[str], missing: Sequence[Missing], waite
     return f"{_names(waiting)} {_have(waiting)} waited {_seconds(waited)}{for_whom} in {where}; {past}."
 
 
-def _mismatch(looks: Sequence[Look], wait: _Wait, unlike: Sequence[int], where: str) -> tuple[str, ...]:
+def _mismatch(looks: Sequence[ProcessLook], wait: _Wait, unlike: Sequence[int], where: str) -> tuple[str, ...]:
     usual = [number for number in wait.calls if number not in unlike]
     right = wait.calls[usual[0]]
     sentences = []
@@ -237,7 +241,7 @@ def _mismatch(looks: Sequence[Look], wait: _Wait, unlike: Sequence[int], where: 
     return tuple(sentences)
 
 
-def _hang(verdict: Verdict, looks: Sequence[Look], wait: _Wait, where: str, circle: bool) -> Iterable[str]:
+def _hang(verdict: Verdict, looks: Sequence[ProcessLook], wait: _Wait, where: str, circle: bool) -> Iterable[str]:
     waited = _seconds(verdict.waited_ns or 0)
     at = f" ({_place(verdict.waits_at)})" if verdict.waits_at else ""
     if not verdict.missing:
@@ -269,7 +273,7 @@ def _of(missing: Missing) -> str:
     return f"{missing.name} {', and '.join(parts)}."
 
 
-def _skipped(looks: Sequence[Look], wait: _Wait) -> str:
+def _skipped(looks: Sequence[ProcessLook], wait: _Wait) -> str:
     """The first sequence at which a missing rank called what the others did not: it left out a call there."""
     if not wait.missing:
         return ""
@@ -285,7 +289,7 @@ def _skipped(looks: Sequence[Look], wait: _Wait) -> str:
     return ""
 
 
-def _of_group(look: Look, group: str) -> dict[int, Call]:
+def _of_group(look: ProcessLook, group: str) -> dict[int, Call]:
     calls = look.memory.calls if look.memory else ()
     return {call.sequence: call for call in calls if call.group == group and not call.between_two}
 

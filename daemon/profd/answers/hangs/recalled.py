@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from profd.answers.hangs.look import Look, Verdict
+from profd.answers.hangs.look import ProcessLook, Verdict
 
 JUDGE_HANG: Final = "judge_hang"  # the name of the job that reads it
 
@@ -27,7 +27,7 @@ class Recalled:
         os.close(self.fd)
 
     def write(
-        self, looks: Sequence[Look], dumps: Sequence[bytes | None], now_ns: int, world: int | None
+        self, looks: Sequence[ProcessLook], dumps: Sequence[bytes | None], now_ns: int, world: int | None
     ) -> dict[str, Any]:
         """Fill it; the arguments of the job. `dumps`: of each look, None where there is none."""
         said = msgspec.json.encode(looks)
@@ -43,9 +43,9 @@ def _write(fd: int, part: bytes) -> None:
         left = left[os.write(fd, left) :]
 
 
-def looks_of(fd: int, length: int) -> list[Look]:
+def looks_of(fd: int, length: int) -> list[ProcessLook]:
     """The looks that it begins with. The daemon has written them."""
-    return msgspec.json.decode(os.pread(fd, length, 0), type=list[Look])
+    return msgspec.json.decode(os.pread(fd, length, 0), type=list[ProcessLook])
 
 
 def verdict_of(said: Any) -> Verdict:

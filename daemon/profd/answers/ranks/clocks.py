@@ -34,7 +34,7 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ClockLine:
     """How far one clock is ahead of another at a moment of the other."""
 
     at: int  # ns
@@ -74,7 +74,7 @@ def closed(most: Array) -> Clocks | None:
     return Clocks((highest + lowest) / 2, np.where(known, (highest - lowest) / 2, np.inf), most)
 
 
-def line(end: Array, other: Array, *, drift: bool | None = None) -> Line:
+def line(end: Array, other: Array, *, drift: bool | None = None) -> ClockLine:
     """Of collectives that end on both ranks at nearly the same moment (kernels of NCCL): robust, and not proved.
 
     `end` and `other`: int64 ns, when each ended on either clock. `drift` None: looked for where the window is long
@@ -91,4 +91,4 @@ def line(end: Array, other: Array, *, drift: bool | None = None) -> Line:
         between = moment[chosen][two] - moment[chosen][one]
         rise = apart[chosen][two] - apart[chosen][one]
         slope = float(np.median(rise[between > 0] / between[between > 0])) if (between > 0).any() else 0.0
-    return Line(at, float(np.median(apart - slope * moment)), slope)
+    return ClockLine(at, float(np.median(apart - slope * moment)), slope)

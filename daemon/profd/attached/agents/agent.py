@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from profd.attached.agents.descriptor import check_untrusted_arena, read_untrusted_recall
-from profd.attached.agents.link import Link
+from profd.attached.agents.link import PorterLink
 from profd.attached.agents.protocol import (
     Hello,
     Hostile,
@@ -132,7 +132,7 @@ class Agent:
 
     __slots__ = ("_arm", "_asked", "_before", "_link", "_missed", "_owner", "_recalls", "hello", "process", "uid")
 
-    def __init__(self, process: ProcessId, uid: int, hello: Hello, link: Link, owner: Owner) -> None:
+    def __init__(self, process: ProcessId, uid: int, hello: Hello, link: PorterLink, owner: Owner) -> None:
         self.process = process
         self.uid = uid
         self.hello = hello
@@ -269,7 +269,7 @@ class Agent:
         self._stop_waiting()
         self._lose("")
 
-    def comes_back(self, hello: Hello, link: Link) -> bool:
+    def comes_back(self, hello: Hello, link: PorterLink) -> bool:
         """Whether this is the agent that was lost, with what it records; it goes on from there, over the new link."""
         if self._missed is None or self._arm is None or (hello.incarnation, hello.armed) != self._returning:
             return False

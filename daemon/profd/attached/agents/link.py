@@ -54,7 +54,7 @@ class Receiver(Protocol):
         ...
 
 
-class Link:
+class PorterLink:
     """A connection that a porter relays. The porter owns our end. `receiver` may be changed between packets."""
 
     __slots__ = ("_allowance", "_ending", "_looked", "_may_come", "_relay", "receiver")

@@ -16,7 +16,7 @@ from typing import Final
 from profd.attached.agents.agent import Agent
 from profd.attached.agents.allowance import Allowances
 from profd.attached.agents.descriptor import check_untrusted_arena
-from profd.attached.agents.link import Link
+from profd.attached.agents.link import PorterLink
 from profd.attached.agents.porter import Relay
 from profd.attached.agents.porters import NotCarried, Porters
 from profd.attached.agents.protocol import (
@@ -341,7 +341,7 @@ class _Greeting:
         self._registry = registry
         self._pidfd = pidfd
         self._timer = asyncio.get_running_loop().call_later(AGENT_HELLO_SECONDS, self._too_late)
-        self.link = Link(relay, self, registry._allowances.of(peer.holder))
+        self.link = PorterLink(relay, self, registry._allowances.of(peer.holder))
 
     def received(self, raw: bytes, fd: int | None) -> None:
         """The first packet must be HELLO. Raises Hostile."""

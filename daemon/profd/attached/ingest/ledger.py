@@ -16,7 +16,7 @@ from profd.limits import INGEST_GAPS_MAX, INGEST_THREADS_MAX
 _GAPS_OF_A_CHUNK: Final = 16  # that each chunk may leave, in the long run
 
 
-class Seen(Enum):
+class ChunkFacts(Enum):
     """The facts about a chunk that is not refused."""
 
     NEW = auto()
@@ -37,7 +37,7 @@ class Ledger:
         self._next: dict[int, int] = {}  # by stream: one above the highest sequence stored
         self._gaps: dict[tuple[int, int], None] = {}  # (stream, sequence) below it that have not come, oldest first
 
-    def judge(self, chunk: Chunk) -> Seen | Refusal:
+    def judge(self, chunk: Chunk) -> ChunkFacts | Refusal:
         """The verdict on a chunk. Changes nothing: it may still fail to be written."""
         if chunk.refusal is not None:
             return chunk.refusal
@@ -45,10 +45,10 @@ class Ledger:
             return Refusal.FOREIGN
         expected = self._next.get(chunk.stream)
         if expected is None:
-            return Seen.NEW if len(self._next) < self._threads_max else Refusal.TOO_MANY_THREADS
+            return ChunkFacts.NEW if len(self._next) < self._threads_max else Refusal.TOO_MANY_THREADS
         if chunk.sequence >= expected or (chunk.stream, chunk.sequence) in self._gaps:
-            return Seen.NEW
-        return Seen.BEFORE
+            return ChunkFacts.NEW
+        return ChunkFacts.BEFORE
 
     def stored(self, chunk: Chunk) -> None:
         """Remember a chunk that `judge` called new, now that it is written."""

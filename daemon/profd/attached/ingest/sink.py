@@ -8,7 +8,7 @@ from typing import Final
 
 from profd.attached.ingest.chunk import Chunk, Refusal, split_untrusted
 from profd.attached.ingest.journal_file import JournalFile, JournalFull
-from profd.attached.ingest.ledger import Ledger, Seen
+from profd.attached.ingest.ledger import ChunkFacts, Ledger
 from profd.limits import INGEST_BROKEN_MAX, INGEST_REJECTED_MAX
 
 Rejected = list[tuple[int, Refusal]]  # index in the message, reason; the first INGEST_REJECTED_MAX of them
@@ -18,7 +18,7 @@ _BROKEN: Final = frozenset((Refusal.CRC, Refusal.HEADER, Refusal.VERSION, Refusa
 
 
 @dataclass(slots=True)
-class Counts:
+class SinkCounts:
     """Counts of a sink's work. Written by its thread, read by anybody."""
 
     chunks: int = 0  # in the file
@@ -41,7 +41,7 @@ class Sink:
 
     def __init__(self, file: JournalFile, ledger: Ledger, written: Callable[[JournalFile], None]) -> None:
         """`written` is told of the file after each write."""
-        self.counts = Counts()
+        self.counts = SinkCounts()
         self.full = ""  # why nothing more is written
         self._file = file
         self._ledger = ledger
@@ -64,7 +64,7 @@ class Sink:
                 self._broken += verdict in _BROKEN
                 if self._is_hopeless():
                     break
-            elif verdict is Seen.BEFORE:
+            elif verdict is ChunkFacts.BEFORE:
                 self.counts.again += 1
             else:
                 # Before it is written, for the sake of a chunk that stands twice in a message:
@@ -89,7 +89,7 @@ class Sink:
             self._file.recover(self._known)
 
     def _known(self, chunk: Chunk) -> bool:
-        if self._ledger.judge(chunk) is not Seen.NEW:
+        if self._ledger.judge(chunk) is not ChunkFacts.NEW:
             return False
         self._ledger.stored(chunk)
         self._count(chunk)

@@ -47,32 +47,37 @@ class Paces:
     def __init__(self, cores: int = 0) -> None:
         """`cores`: of the host; 0: as many as it has."""
         self._share = CORES_SHARE * (cores or os.cpu_count() or 1)  # seconds of CPU time a second
-        self._held: defaultdict[int, list[float]] = defaultdict(list)  # the same, by uid
+        # uid -> its captures, and the same of each of their samplers
+        self._held: defaultdict[int, list[tuple[str, float]]] = defaultdict(list)
         self._known = Newest[ProcessId, float](_KNOWN_MAX)  # seconds of CPU time that a sample took
 
-    def hz(self, uid: int, process: ProcessId, threads: int, together: int = 1) -> int:
+    def hz(self, uid: int, process: ProcessId, threads: int, together: int = 1, capture: str = "") -> int:
         """Samples a second of a process of so many threads, one of so many that are captured together; at least one."""
-        most = self.cores(uid, together) / self._of_sample(process, threads)
+        most = self.cores(uid, together, capture) / self._of_sample(process, threads)
         return max(1, min(HZ_MAX, int(most)))
 
-    def beside(self, uid: int, process: ProcessId, threads: int, together: int = 1) -> Beside | None:
+    def beside(self, uid: int, process: ProcessId, threads: int, together: int = 1, capture: str = "") -> Beside | None:
         """The same for a process that records much itself, with its sampler's start in the share: a half for each.
 
         None: not once a second.
         """
-        room = self.cores(uid, together) / 2
+        room = self.cores(uid, together, capture) / 2
         hz = min(HZ_MAX, int(room / self._of_sample(process, threads)))
         return Beside(hz, START_SECONDS / room) if hz else None
 
-    def cores(self, uid: int, together: int = 1) -> float:
-        """Cores of the host that a sampler of one of so many processes may really take: it ends when it has."""
+    def cores(self, uid: int, together: int = 1, capture: str = "") -> float:
+        """Cores of the host that a sampler of one of so many processes may really take: it ends when it has.
+
+        The others of its capture have their parts of the same room; other captures have left it.
+        """
         users = len(self._held.keys() | {uid})
-        return max(self._share / users - sum(self._held.get(uid, ())), 0.0) / max(together, 1)
+        others = sum(takes for of, takes in self._held.get(uid, ()) if not capture or of != capture)
+        return max(self._share / users - others, 0.0) / max(together, 1)
 
     @contextlib.contextmanager
-    def holding(self, uid: int, process: ProcessId, threads: int, hz: float) -> Iterator[None]:
-        """It is sampled so often meanwhile: its user's others have less room."""
-        takes = hz * self._of_sample(process, threads)
+    def holding(self, uid: int, process: ProcessId, threads: int, hz: float, capture: str = "") -> Iterator[None]:
+        """It is sampled so often meanwhile: its user's other captures have less room."""
+        takes = capture, hz * self._of_sample(process, threads)
         self._held[uid].append(takes)
         try:
             yield

@@ -98,7 +98,8 @@ class Samples:
     def __init__(self, sampler: Source, process: Process, options: Options, session: Session, wanted: Wanted) -> None:
         self._wanted = wanted
         self._stop = asyncio.Event()
-        own = Session(session.capture, session.directory, self._stop, lambda state, doing: None, cores_max=wanted.cores)
+        own = Session(session.capture, session.directory, self._stop, lambda state, doing: None)
+        own.together, own.cores_max = session.together, wanted.cores
         self._made = session.made
         self._task = asyncio.create_task(self._record(sampler, process, _of_samples(options, wanted.hz), own))
         self.sample_seconds: float | None = None  # CPU time that one took; known at the end

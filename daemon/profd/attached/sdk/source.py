@@ -237,14 +237,15 @@ class SdkSource(Source):
     ) -> AsyncIterator[samples.Samples | None]:
         """The samples beside a recording, where some are wanted and can be had."""
         threads = procfs.threads_of(process.id.pid)
-        whose, of_this = (process.uid, process.id, threads), (process.uid, process.id, threads, session.together)
+        whose, among = (process.uid, process.id, threads), (session.together, session.capture)
+        of_this = (*whose, *among)
         wanted = samples.wanted(options, hello, lambda: self._paces.hz(*of_this), lambda: self._paces.beside(*of_this))
         if wanted is None or self._sampler is None or samples.why_not(self._sampler, process, options, wanted.hz):
             yield None
             return
         if not wanted.asked:
-            wanted = replace(wanted, cores=self._paces.cores(process.uid, session.together))
-        with contextlib.nullcontext() if wanted.asked else self._paces.holding(*whose, wanted.hz):
+            wanted = replace(wanted, cores=self._paces.cores(process.uid, *among))
+        with contextlib.nullcontext() if wanted.asked else self._paces.holding(*whose, wanted.hz, session.capture):
             beside = samples.Samples(self._sampler, process, options, session, wanted)
             try:
                 yield beside

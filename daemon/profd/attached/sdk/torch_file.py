@@ -12,7 +12,7 @@ from typing import Final
 
 from profd.model.capture import RawFile
 from profd.sources.base import Session
-from profd.targets.errands.directory import Directory, Silent
+from profd.targets.errands.directory import Directory, SilentDirectory
 from profd.targets.identity import Accepted
 from profd.targets.pickup import NotTaken
 
@@ -31,7 +31,7 @@ async def take(path: str, accepted: Accepted, session: Session) -> tuple[RawFile
             return taken
         if taken.cut:
             return RawFile(str(taken.path), "chrome"), f"{taken.cut}; what was taken is kept, and the file stays"
-        with contextlib.suppress(Silent):
+        with contextlib.suppress(SilentDirectory):
             await opened.remove(name, taken.inode)
         return RawFile(str(taken.path), "chrome"), ""
     finally:

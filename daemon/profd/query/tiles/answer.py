@@ -12,7 +12,7 @@ from profd.events import Kind
 from profd.events.table import Array
 from profd.limits import TILE_TRACKS_MAX
 from profd.query.tiles.lanes import Lanes, TrackOrder, cut
-from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Seen, level_of
+from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Visible, level_of
 from profd.query.tiles.shapes import Boxes, Cells
 from profd.query.tiles.timeline import Tall, Whole, timeline_of
 from profd.segments.meta import encode_json
@@ -71,17 +71,17 @@ def _window(trace: TraceReader, from_ns: int | None, to_ns: int | None) -> Windo
     return (first, last) if first < last else (last - 1, last)
 
 
-def _fitting(timeline: Whole | Tall, window: Window, level: int, on: Array, limit: int) -> Seen:
+def _fitting(timeline: Whole | Tall, window: Window, level: int, on: Array, limit: int) -> Visible:
     """What can be seen on these lanes at the level, or at the next coarser one of which there is not too much."""
     while True:
         found = timeline.seen(window, level)
-        seen = Seen(found.level, found.boxes.take(on[found.boxes.lane]), found.cells.take(on[found.cells.lane]))
+        seen = Visible(found.level, found.boxes.take(on[found.boxes.lane]), found.cells.take(on[found.cells.lane]))
         if len(seen) <= limit or found.level < level or level == LEVELS - 1:
             return seen
         level += 1
 
 
-def _first(seen: Seen, limit: int, lanes: Lanes, order: TrackOrder) -> Seen:
+def _first(seen: Visible, limit: int, lanes: Lanes, order: TrackOrder) -> Visible:
     """Those that stand furthest up on the page, where there are too many even so."""
     if len(seen) <= limit:
         return seen
@@ -91,7 +91,7 @@ def _first(seen: Seen, limit: int, lanes: Lanes, order: TrackOrder) -> Seen:
     above = np.concatenate([rank[seen.boxes.lane], rank[seen.cells.lane]])
     kept = np.zeros(len(above), dtype=bool)
     kept[np.argsort(above, kind="stable")[:limit]] = True
-    return Seen(seen.level, seen.boxes.take(kept[: len(seen.boxes)]), seen.cells.take(kept[len(seen.boxes) :]))
+    return Visible(seen.level, seen.boxes.take(kept[: len(seen.boxes)]), seen.cells.take(kept[len(seen.boxes) :]))
 
 
 def _boxes(boxes: Boxes, begin: int, trace: TraceReader, lanes: Lanes, order: TrackOrder) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _boxes(boxes: Boxes, begin: int, trace: TraceReader, lanes: Lanes, order: Tr
     return {"names": names, "boxes": columns}
 
 
-def _cells(seen: Seen, begin: int, lanes: Lanes, order: TrackOrder) -> dict[str, Any]:
+def _cells(seen: Visible, begin: int, lanes: Lanes, order: TrackOrder) -> dict[str, Any]:
     """Columns; `begin`: where the first pixel of the trace begins, from the begin of the window on."""
     cells: Cells = seen.cells
     return {

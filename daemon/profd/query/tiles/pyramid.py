@@ -12,7 +12,7 @@ from profd import _engine
 from profd.events.table import Array
 from profd.limits import TILE_SHARE, TILES_LEAST, TILES_MOST
 from profd.query.tiles.lanes import COLUMNS, Lanes, Scan
-from profd.query.tiles.seen import LEVELS, Seen, boxes_in, cells_in
+from profd.query.tiles.seen import LEVELS, Visible, boxes_in, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, coarser, merged
 from profd.segments.read_ahead import read_ahead
 from profd.segments.reader import TraceReader, Window
@@ -41,11 +41,11 @@ class Pyramid:
         del window, level
         return self
 
-    def seen(self, window: Window, level: int) -> Seen:
+    def seen(self, window: Window, level: int) -> Visible:
         """At this level, which it must have: `base` or coarser. Beyond the top it is that one."""
         level = min(level, self.top)
         cells = cells_in(self.cells[level], window, level, self.begin)
-        return Seen(level, boxes_in(self.boxes, window, level), cells)
+        return Visible(level, boxes_in(self.boxes, window, level), cells)
 
 
 def built(reader: TraceReader) -> Pyramid:

@@ -14,7 +14,7 @@ EARLIEST, LATEST = -(1 << 63) + 1, (1 << 63) - 1  # ns, of a window's edges
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Visible:
     """What can be seen in a window, at pixels of 2^level ns."""
 
     level: int

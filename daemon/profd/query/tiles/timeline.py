@@ -12,7 +12,7 @@ from profd.events.table import Array
 from profd.query.tiles import kept
 from profd.query.tiles.lanes import COLUMNS, Scan
 from profd.query.tiles.pyramid import Pyramid, built, top_of
-from profd.query.tiles.seen import EARLIEST, LATEST, Seen, boxes_in, buckets_of, cells_in
+from profd.query.tiles.seen import EARLIEST, LATEST, Visible, boxes_in, buckets_of, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, merged
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader, Window
@@ -37,11 +37,11 @@ class Whole:
         _scanned(self._tables, scan, top_of(self._begin, self._end))
         self.lanes = scan.lanes
 
-    def seen(self, window: Window, level: int) -> Seen:
+    def seen(self, window: Window, level: int) -> Visible:
         """At this level, or at that of the whole trace."""
         level = min(level, top_of(self._begin, self._end))
         boxes, cells = _scanned(self._tables, Scan(self._begin, self._end), level)
-        return Seen(level, boxes_in(boxes, window, level), cells_in(cells, window, level, self._begin))
+        return Visible(level, boxes_in(boxes, window, level), cells_in(cells, window, level, self._begin))
 
 
 class Tall:
@@ -58,7 +58,7 @@ class Tall:
         kept.keep(self._trace, pyramid)
         return pyramid
 
-    def seen(self, window: Window, level: int) -> Seen:
+    def seen(self, window: Window, level: int) -> Visible:
         """At this level, or at that of the whole trace."""
         try:
             return self._near(window, level) if level < self._pyramid.base else self._far(window, level)
@@ -67,10 +67,10 @@ class Tall:
             self.lanes = self._pyramid.lanes
             return self.seen(window, level)
 
-    def _far(self, window: Window, level: int) -> Seen:
+    def _far(self, window: Window, level: int) -> Visible:
         return self._pyramid.part(window, level).seen(window, level)
 
-    def _near(self, window: Window, level: int) -> Seen:
+    def _near(self, window: Window, level: int) -> Visible:
         """From the events that begin around the window. What began long before is tall enough for the base."""
         trace, base, begin = self._trace, self._pyramid.base, self._trace.meta.start_ns or 0
         since = max(window[0] - (_MARGIN << base), EARLIEST)
@@ -83,7 +83,7 @@ class Tall:
         newer, cells = _scanned(_begun(trace, around), scan, level)
         ours = _numbers(scan.lanes.key, self.lanes.key)
         boxes = Boxes.joined([older, newer.on(ours)])
-        return Seen(level, boxes_in(boxes, window, level), cells_in(cells.on(ours), window, level, begin))
+        return Visible(level, boxes_in(boxes, window, level), cells_in(cells.on(ours), window, level, begin))
 
 
 def _numbers(wanted: Array, known: Array) -> Array:

@@ -13,7 +13,7 @@ from profd.fairness.few import Few
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
 from profd.limits import JAX_PROBES_AT_ONCE, JAX_PROBES_AT_ONCE_PER_UID
-from profd.sources.jax.listeners import Listener, Listening, listening
+from profd.sources.jax.listeners import Listening, ListeningPort, listening
 from profd.sources.jax.service import Service, ServiceFailed
 from profd.targets.process import Process, ProcessId
 
@@ -34,17 +34,17 @@ class SocketAnswer(Enum):
 class ServersFound:
     """The facts about one process."""
 
-    servers: tuple[Listener, ...] = ()  # by port
+    servers: tuple[ListeningPort, ...] = ()  # by port
     silent: tuple[int, ...] = ()  # ports
     shared: tuple[int, ...] = ()  # ports that other processes listen on as well
     other_network: bool = False
 
     @property
-    def server(self) -> Listener | None:
+    def server(self) -> ListeningPort | None:
         """The first one."""
         return self.servers[0] if self.servers else None
 
-    def at(self, port: int) -> Listener | None:
+    def at(self, port: int) -> ListeningPort | None:
         """The server at a port; the first one for port 0."""
         return next((one for one in self.servers if port in (0, one.port)), None)
 
@@ -65,7 +65,7 @@ class Finder:
         self._look = look
         self._clock = clock
         self._few = Few(JAX_PROBES_AT_ONCE_PER_UID, JAX_PROBES_AT_ONCE)
-        self._answers: dict[ProcessId, dict[Listener, tuple[SocketAnswer, float]]] = {}
+        self._answers: dict[ProcessId, dict[ListeningPort, tuple[SocketAnswer, float]]] = {}
         self._found: dict[ProcessId, ServersFound] = {}
         self._looking: dict[ProcessId, asyncio.Task[ServersFound]] = {}
 
@@ -86,7 +86,7 @@ class Finder:
             task.add_done_callback(lambda _: self._looking.pop(process.id, None))
         return await asyncio.shield(task)
 
-    async def listeners(self, process: Process) -> tuple[Listener, ...]:
+    async def listeners(self, process: Process) -> tuple[ListeningPort, ...]:
         """Where it listens now; nothing is asked, and nothing kept."""
         return (await self._looked(process)).listeners
 
@@ -116,12 +116,12 @@ class Finder:
         self._keep(process.id, answers, found)
         return found
 
-    async def _ask(self, uid: int, listener: Listener) -> SocketAnswer:
+    async def _ask(self, uid: int, listener: ListeningPort) -> SocketAnswer:
         async with self._few.place(uid):
             return await self._probe(listener.address)
 
     def _keep(
-        self, process: ProcessId, answers: dict[Listener, tuple[SocketAnswer, float]], found: ServersFound
+        self, process: ProcessId, answers: dict[ListeningPort, tuple[SocketAnswer, float]], found: ServersFound
     ) -> None:
         for table in (self._answers, self._found):
             table.pop(process, None)

@@ -18,7 +18,7 @@ from typing import Final
 
 from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
-from profd.sources.jax.listeners import Listener
+from profd.sources.jax.listeners import ListeningPort
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.recording import FORMAT, JaxRecorder
 from profd.sources.jax.service import Failure, Service, ServiceFailed
@@ -136,7 +136,7 @@ class LastSeconds(JaxRecorder):
         )
 
 
-async def end_leftovers(journal: Path, still_listens: Callable[[ProcessId, Listener], Awaitable[bool]]) -> int:
+async def end_leftovers(journal: Path, still_listens: Callable[[ProcessId, ListeningPort], Awaitable[bool]]) -> int:
     """End the sessions that a daemon left behind which was killed; how many there were.
 
     `still_listens`: a process has these sockets to itself. Another program that answers at the port by now is told
@@ -146,7 +146,7 @@ async def end_leftovers(journal: Path, still_listens: Callable[[ProcessId, Liste
     return sum(await asyncio.gather(*(_end(note, still_listens) for note in notes)))
 
 
-async def _end(note: Path, still_listens: Callable[[ProcessId, Listener], Awaitable[bool]]) -> bool:
+async def _end(note: Path, still_listens: Callable[[ProcessId, ListeningPort], Awaitable[bool]]) -> bool:
     process, server = _process(note.parent.name), _server(note)
     theirs = False
     if process is not None and server is not None and await still_listens(process, server):
@@ -164,14 +164,14 @@ def _process(name: str) -> ProcessId | None:
     return ProcessId(int(pid), int(ticks)) if pid.isdecimal() and ticks.isdecimal() else None
 
 
-def _told(server: Listener) -> str:
+def _told(server: ListeningPort) -> str:
     return json.dumps({"address": server.address, "port": server.port, "sockets": sorted(server.sockets)})
 
 
-def _server(note: Path) -> Listener | None:
+def _server(note: Path) -> ListeningPort | None:
     try:
         said = json.loads(note.read_text())
-        server = Listener(int(said["port"]), str(said["address"]), frozenset(map(int, said["sockets"])))
+        server = ListeningPort(int(said["port"]), str(said["address"]), frozenset(map(int, said["sockets"])))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return server if server.address.startswith(("ipv4:127.", "ipv6:[::1]:")) else None

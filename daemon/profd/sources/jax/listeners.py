@@ -23,7 +23,7 @@ _DESCRIPTORS_READ: Final = 16384
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Listener:
+class ListeningPort:
     """One TCP port of a process that this host's loopback reaches."""
 
     port: int
@@ -35,7 +35,7 @@ class Listener:
 class Listening:
     """All of them. `shared` are ports that another process listens on as well, so that nobody knows who answers."""
 
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[ListeningPort, ...] = ()
     shared: tuple[int, ...] = ()
     other_network: bool = False  # in another network namespace, which the daemon does not reach
 
@@ -58,7 +58,7 @@ def listening(process: Process, root: Path = Path("/proc")) -> Listening:
     by_port: dict[int, list[_Row]] = {}
     for row in _rows(folder):
         by_port.setdefault(row.port, []).append(row)
-    found: list[Listener] = []
+    found: list[ListeningPort] = []
     shared: list[int] = []
     for port, rows in sorted(by_port.items()):
         own = [row for row in rows if row.inode in mine]
@@ -66,7 +66,7 @@ def listening(process: Process, root: Path = Path("/proc")) -> Listening:
             shared.append(port)
         elif own:
             address = min(row.address for row in own)
-            found.append(Listener(port, address, frozenset(row.inode for row in own)))
+            found.append(ListeningPort(port, address, frozenset(row.inode for row in own)))
     return Listening(tuple(found[:JAX_PORTS_MAX]), tuple(shared))
 
 

@@ -21,7 +21,7 @@ from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WI
 from profd.model.capture import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.jax.answer import write
-from profd.sources.jax.listeners import Listener
+from profd.sources.jax.listeners import ListeningPort
 from profd.sources.jax.planning import SECOND, STOP_SECONDS, WINDOW_LEAST_NS, Windows
 from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.identity import Accepted, Standing
@@ -51,7 +51,7 @@ class JaxRecorder:
     def __init__(
         self,
         process: Process,
-        server: Listener,
+        server: ListeningPort,
         options: Options,
         cut: Windows,
         session: Session,

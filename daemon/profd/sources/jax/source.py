@@ -19,7 +19,7 @@ from profd.sources.declaration import Declaration
 from profd.sources.jax import planning
 from profd.sources.jax.finder import Finder, ServersFound
 from profd.sources.jax.last import LastSeconds, end_leftovers
-from profd.sources.jax.listeners import Listener
+from profd.sources.jax.listeners import ListeningPort
 from profd.sources.jax.recording import JaxRecorder
 from profd.targets.identity import Accepted
 from profd.targets.process import Process, ProcessId
@@ -145,7 +145,7 @@ class JaxSource(Source):
         """For `doctor`: those that were looked at."""
         return True, "asks the listening ports of JAX and TensorFlow processes", self._finder.servers()
 
-    async def _still_listens(self, process: ProcessId, server: Listener) -> bool:
+    async def _still_listens(self, process: ProcessId, server: ListeningPort) -> bool:
         """Whether these very sockets are that process's alone: while no daemon ran a port may have become another's."""
         found = await asyncio.to_thread(self._table.get, process.pid)
         if found is None or found.id != process:

@@ -6,7 +6,7 @@ from typing import Final
 
 from profd.model.capture import Reason, Recording, State
 from profd.sources.kineto.registry import Registered
-from profd.targets.pickup import NotTaken, Refusal, Seen
+from profd.targets.pickup import FoundFile, NotTaken, Refusal
 from profd.targets.process import ProcessId
 
 _NO_ROOM_BYTES: Final = 1 << 20
@@ -85,7 +85,7 @@ def ended(process: ProcessId, window_open: bool, accepted: bool) -> Recording:
     return failed(Reason.TARGET_ENDED, f"pid {process.pid} ended while kineto traced it: {_KNOWN_FAULT}")
 
 
-def idle(directory: str, tmp: Seen | None, free_bytes: int, held_up: bool) -> Recording:
+def idle(directory: str, tmp: FoundFile | None, free_bytes: int, held_up: bool) -> Recording:
     """It says that it traces no more, and there is no file."""
     if free_bytes < _NO_ROOM_BYTES:
         return failed(Reason.DISK_FULL, f"no space left in {directory} of the process; the trace was cut off")

@@ -22,7 +22,7 @@ from typing import Final
 from profd import limits
 from profd.disk.files import rename
 from profd.sources.kineto.lifetime import alive
-from profd.targets.errands.directory import Directory, Silent
+from profd.targets.errands.directory import Directory, SilentDirectory
 from profd.targets.identity import Accepted
 from profd.targets.pickup import NotTaken, Refusal
 from profd.targets.process import ProcessId
@@ -132,7 +132,7 @@ async def _remove(item: Leftover) -> int | None:
         return None if directory.code is Refusal.NO_ANSWER else 0
     try:
         return await remove_both(directory, item.name)
-    except Silent:
+    except SilentDirectory:
         return None
     finally:
         directory.close()

@@ -30,7 +30,7 @@ from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, HandOut, Pending, R
 from profd.sources.kineto.salvage import TRACE, forget, note
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.trace_file import Edges, edges, optimizer_steps
-from profd.targets.errands.directory import Directory, Silent
+from profd.targets.errands.directory import Directory, SilentDirectory
 from profd.targets.identity import Accepted, Standing
 from profd.targets.pickup import NotTaken, Refusal, Taken
 from profd.targets.process import Process
@@ -108,7 +108,7 @@ class KinetoRecorder:
         for number in range(1, planning.ATTEMPTS_MAX + 1):
             try:
                 recording = await self._attempt(last=number == planning.ATTEMPTS_MAX)
-            except Silent as error:  # what it was asked for stays among the leftovers
+            except SilentDirectory as error:  # what it was asked for stays among the leftovers
                 recording = failures.refused(error.refused)
             if recording is not None:
                 recording.warnings[:0] = self._warnings

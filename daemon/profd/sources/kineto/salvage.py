@@ -19,7 +19,7 @@ from profd.journal.journal import NOTE
 from profd.limits import KINETO_SALVAGE_SECONDS
 from profd.sources.kineto.leftovers import Leftover, Leftovers, opened
 from profd.sources.kineto.trace_file import edges
-from profd.targets.errands.directory import Silent
+from profd.targets.errands.directory import SilentDirectory
 from profd.targets.pickup import NotTaken
 
 TRACE: Final = "trace.json"
@@ -46,7 +46,7 @@ async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Cl
     try:
         async with asyncio.timeout(KINETO_SALVAGE_SECONDS):
             for item, directory in found:
-                with contextlib.closing(claim(item.uid)) as room, contextlib.suppress(Silent, OSError):
+                with contextlib.closing(claim(item.uid)) as room, contextlib.suppress(SilentDirectory, OSError):
                     taken += await _take(item, directory, room, leftovers)
     except TimeoutError:
         log.warning("kineto: traces of before the restart were not taken in time", extra={"taken": taken})

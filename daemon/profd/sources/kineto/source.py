@@ -32,7 +32,7 @@ from profd.sources.kineto.salvage import salvage
 from profd.sources.kineto.senders import Senders
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
-from profd.targets.errands.directory import Directory, Silent
+from profd.targets.errands.directory import Directory, SilentDirectory
 from profd.targets.identity import Accepted
 from profd.targets.pickup import NotTaken
 from profd.targets.process import Process, ProcessId
@@ -286,7 +286,7 @@ class KinetoSource(Source):
             return failures.refused(opened)
         try:
             problem, free = await opened.usable(groups(process.id))
-        except Silent as error:
+        except SilentDirectory as error:
             opened.close()
             return failures.refused(error.refused)
         except OSError as error:

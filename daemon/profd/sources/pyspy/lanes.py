@@ -23,7 +23,7 @@ LANE_SHARE: Final = 0.25  # of the cores that the daemon may use
 ANY: Final[frozenset[int]] = frozenset()
 
 
-class Lanes:
+class SamplerLanes:
     """Of one daemon. Used on the event loop's thread."""
 
     def __init__(self, cores: Collection[int] = (), allowed: float | None = None) -> None:

@@ -42,7 +42,7 @@ _LATE_HEARD_SECONDS: Final = 3.0  # one that has caught up says it no more
 _RATE_WORTH_SAYING: Final = 0.9  # of what was to be
 _ERRORS_WORTH_SAYING: Final = 0.01
 _JUDGED_SECONDS: Final = 0.5  # of samples, before --max-overhead is held against what they cost
-_SPENT_MIN: Final = 0.25  # seconds of CPU time that one takes before it is ended for that: a sample of 1,000 threads
+_SPENT_MIN: Final = 0.25  # seconds of CPU time that those of a capture take before they are ended for that
 _SAMPLES_MIN: Final = 2.0  # that a window has room for: in a shorter one none need fall
 _TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
 
@@ -260,7 +260,8 @@ class PySpyRecorder:
         if self._session.cores_max is None or spent is None or before is None:
             return False
         window_ns = self._sampling.window_ns if self._sampling.bounded else time.time_ns() - self._began_ns
-        return spent - before > max(_SPENT_MIN, self._session.cores_max * window_ns / 1e9)
+        least = _SPENT_MIN / self._session.together  # enough for a sample of 1,000 threads
+        return spent - before > max(least, self._session.cores_max * window_ns / 1e9)
 
     def _beyond_limit(self, seen: Seen, before: float | None) -> float:
         """The share of the host's cores that it takes, where that is more than --max-overhead allows; else 0."""

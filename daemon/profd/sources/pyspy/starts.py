@@ -28,7 +28,7 @@ from profd.limits import (
 )
 from profd.model.capture import State
 from profd.sources.base import Session
-from profd.sources.pyspy.lanes import Lanes
+from profd.sources.pyspy.lanes import SamplerLanes
 
 _CORES: Final = os.cpu_count() or 1
 SAMPLERS: Final = Share(
@@ -47,7 +47,7 @@ class Starts:
         """`places`: samplers that begin at once; 0: as many as the host's cores bear."""
         self.on_waited: Callable[[float], None] = lambda seconds: None  # one had to, for its turn
         self._share = Shares(share)
-        self.lanes = Lanes()
+        self.lanes = SamplerLanes()
         self._turns = ByTurns(places or min(PYSPY_STARTS_MAX, max(2, _CORES)), pause_seconds=PYSPY_STARTS_PAUSE_SECONDS)
 
     @contextmanager

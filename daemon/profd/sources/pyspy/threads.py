@@ -16,7 +16,7 @@ from typing import Final
 
 from profd.limits import SAMPLER_THREADS_MAX
 from profd.sources.pyspy.permission import Rights
-from profd.workers.listener import HeldCall, Listener, kernel_is
+from profd.workers.listener import HeldCall, WorkerListener, kernel_is
 
 log = logging.getLogger("profd.sources.pyspy")
 
@@ -35,7 +35,7 @@ class Threads:
     def __init__(self, conversation: socket.socket) -> None:
         """Takes the socket over, on which the listener comes once the sampler has its filter."""
         self._started = 0
-        self._listener: Listener | None = None
+        self._listener: WorkerListener | None = None
         self._conversation = conversation
         conversation.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ class Threads:
         try:
             said = self._conversation.recv(64).split()
             if said:  # else the kernel gives no listener for it, and every thread goes on
-                self._listener = Listener(_taken(*map(int, said)), self._answer)
+                self._listener = WorkerListener(_taken(*map(int, said)), self._answer)
                 self._conversation.send(b"+")
         except BlockingIOError:
             return

@@ -19,7 +19,7 @@ from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
 from profd.targets.errands.office import NUMBERS, Errands, errands
 from profd.targets.identity import Accepted, Standing
-from profd.targets.pickup import Inode, NotTaken, Refusal, Seen, Taken
+from profd.targets.pickup import FoundFile, Inode, NotTaken, Refusal, Taken
 
 
 class _Found(NamedTuple):
@@ -83,7 +83,7 @@ class Directory:
         found = cls(child, number, path, uid, office)
         try:
             refused = await found._asked("open", os.fsencode(root), os.fsencode(path), uid)
-        except Silent as error:
+        except SilentDirectory as error:
             refused = error.refused
         except OSError as error:
             refused = NotTaken(Refusal.MISSING, f"{root} cannot be opened: {error.strerror}")
@@ -104,13 +104,13 @@ class Directory:
         problem, free = msgspec.convert(await self._asked("usable", list(gids)), tuple[bytes, int])
         return os.fsdecode(problem), free
 
-    async def look(self, name: str) -> Seen | None:
+    async def look(self, name: str) -> FoundFile | None:
         """The entry of a name, links not followed; None if there is none."""
         found = await self._asked("look", os.fsencode(name))
         if found is None:
             return None
         seen = msgspec.convert(found, _Found)
-        return Seen(Inode(seen.device, seen.number), *seen[2:])
+        return FoundFile(Inode(seen.device, seen.number), *seen[2:])
 
     async def take(
         self, name: str, destination: Path, claim: Claim | None = None, data_max: int = limits.PICKUP_BYTES_MAX
@@ -122,7 +122,7 @@ class Directory:
             asked = (os.fsencode(name), os.fsencode(destination), before, data_max)
             found = await self._asked("take", *asked, claim=claim)
             answered = True
-        except Silent as error:
+        except SilentDirectory as error:
             return error.refused
         finally:
             if not answered:
@@ -158,10 +158,10 @@ class Directory:
         except (NoAnswer, msgspec.ValidationError, ValueError, LookupError) as error:
             child.end(kill=True)
             self._office.let_go(child, self._number)
-            raise Silent(NotTaken(Refusal.NO_ANSWER, f"{self.path} cannot be used: {error}")) from error
+            raise SilentDirectory(NotTaken(Refusal.NO_ANSWER, f"{self.path} cannot be used: {error}")) from error
 
 
-class Silent(Exception):
+class SilentDirectory(Exception):
     """A directory does not answer, and is of no use after that; str() says so."""
 
     def __init__(self, refused: NotTaken) -> None:

@@ -158,7 +158,7 @@ def test_where_nothing_differs_nothing_has_a_color() -> None:
 def test_every_look_is_in_the_style_of_the_file() -> None:
     nodes = [both(0, HOSTILE[0], 100, 160), both(0, HOSTILE[1], 50, 49)]
     found = Differences(nodes, layout.TIME, "step")
-    drawn = "".join(svg.drawing(found.boxes, "title", "what", svg.Look(found.look, found.words)))
+    drawn = "".join(svg.drawing(found.boxes, "title", "what", svg.Appearance(found.look, found.words)))
     root = ElementTree.fromstring(drawn)
     assert [group.get("class") for group in root.iter(f"{SVG}g")] == ["box all", "box more-3", "box alike"]
     assert len(list(root.iter(f"{SVG}script"))) == 1

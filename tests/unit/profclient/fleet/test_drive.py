@@ -13,14 +13,14 @@ import pytest
 from profclient.errors import BusyError, NotFoundError, UsageError
 from profclient.fleet import drive as drives
 from profclient.fleet.clocks import SECOND, Clock
-from profclient.fleet.drive import Drive, Order
+from profclient.fleet.drive import Drive, FleetOrder
 from profclient.fleet.host import Disconnected
 from profclient.fleet.machine import Fleet, Stand
 from profclient.fleet.way import Way
 from profproto.v1 import capture_pb2 as pb
 
 ID = "f0123456789ab"
-ORDER = Order(ID, pb.Selector(jobs=["7"]), pb.Options(duration_ns=SECOND))
+ORDER = FleetOrder(ID, pb.Selector(jobs=["7"]), pb.Options(duration_ns=SECOND))
 
 
 class PlayedHost:
@@ -82,7 +82,7 @@ def hosts(monkeypatch) -> dict[str, PlayedHost]:
     return played
 
 
-async def record(order: Order = ORDER) -> Fleet:
+async def record(order: FleetOrder = ORDER) -> Fleet:
     async with asyncio.timeout(60):
         return await Drive(Way(("a", "b"), "x {host}")).record(order)
 
@@ -132,7 +132,7 @@ async def test_many_ranks_are_sampled_unless_all_are_meant(hosts, ranks, order, 
 
 
 async def test_a_longer_lead_is_kept(hosts):
-    await record(Order(ID, ORDER.selector, ORDER.options, 30 * SECOND))
+    await record(FleetOrder(ID, ORDER.selector, ORDER.options, 30 * SECOND))
     assert begins(hosts["a"]) == 131 * SECOND
 
 
@@ -194,5 +194,5 @@ async def test_a_bug_of_ours_ends_the_wait_for_its_host(hosts):
 @pytest.mark.parametrize(("ranks", "stand"), [([3], Stand.NOTHING), ([], Stand.OUT)])
 async def test_none_of_the_ranks_is_no_failure_none_of_the_job_is(hosts, ranks, stand):
     hosts["b"].fails["EstimateCapture"] = [NotFoundError("no process matches")]
-    fleet = await record(Order(ID, pb.Selector(jobs=["7"], ranks=ranks), ORDER.options))
+    fleet = await record(FleetOrder(ID, pb.Selector(jobs=["7"], ranks=ranks), ORDER.options))
     assert stands(fleet) == [Stand.OVER, stand]

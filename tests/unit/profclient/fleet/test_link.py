@@ -12,7 +12,7 @@ from profclient.errors import UnreachableError
 from profclient.fleet import carrier
 from profclient.fleet import link as links
 from profclient.fleet.carrier import Alone
-from profclient.fleet.link import Link
+from profclient.fleet.link import RelayLink
 
 from tests.support.waiting import eventually
 
@@ -30,10 +30,10 @@ def program(code: str) -> list[str]:
 
 
 async def opened(command, path):
-    return await Link.opened(await Alone.started(command), path)
+    return await RelayLink.opened(await Alone.started(command), path)
 
 
-def carried(link: Link) -> Alone:
+def carried(link: RelayLink) -> Alone:
     assert isinstance(link._carrier, Alone)
     return link._carrier
 

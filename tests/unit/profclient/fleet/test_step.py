@@ -6,7 +6,7 @@ import sys
 import pytest
 from profclient.errors import UnreachableError
 from profclient.fleet import step as steps
-from profclient.fleet.link import Link
+from profclient.fleet.link import RelayLink
 from profclient.fleet.step import Steps
 
 from tests.support.waiting import eventually
@@ -60,7 +60,7 @@ class Played:
         return dict(zip(hosts, await asyncio.gather(*map(self._link, hosts), return_exceptions=True), strict=True))
 
     async def _link(self, host):
-        return await Link.opened(await self.steps.seat(host), self._tmp_path / host)
+        return await RelayLink.opened(await self.steps.seat(host), self._tmp_path / host)
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ async def played(tmp_path):
 
 
 def spoken(links):
-    return {name: link.about["host"] if isinstance(link, Link) else str(link) for name, link in links.items()}
+    return {name: link.about["host"] if isinstance(link, RelayLink) else str(link) for name, link in links.items()}
 
 
 async def closed(links):
-    await asyncio.gather(*(link.close() for link in links.values() if isinstance(link, Link)))
+    await asyncio.gather(*(link.close() for link in links.values() if isinstance(link, RelayLink)))
 
 
 async def test_hosts_that_ask_together_share_one_process(played):

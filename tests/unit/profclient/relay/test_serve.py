@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from profclient.relay.lines import DATA_BYTES_MAX, SHARED_LINE_BYTES_MAX, Line, Reader, Writer
+from profclient.relay.lines import DATA_BYTES_MAX, SHARED_LINE_BYTES_MAX, Message, Reader, Writer
 from profclient.relay.serve import STREAMS_MAX, WINDOW_BYTES
 
 from tests.support.waiting import PATIENCE_SECONDS
@@ -82,7 +82,7 @@ class Talk:
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def hear(self) -> Line:
+    def hear(self) -> Message:
         line = self._lines.get(timeout=PATIENCE_SECONDS)
         assert line is not None, "the relay has ended"
         return line

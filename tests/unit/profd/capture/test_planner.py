@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from profd.capture import planner as module
 from profd.capture.estimate import HostHeadroom
-from profd.capture.planner import ManagerSettings, Planner
+from profd.capture.planner import ManagerSettings, Planner, Request
 from profd.errors import NotFound
 from profd.limits import PROC_WAIT_SECONDS, MiB
+from profd.model.capture import Options
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
-from profd.targets import first_looks, guarded
+from profd.targets import first_looks, guarded, procfs
 from profd.targets.memory import Bound, MemoryLimits, Room
 from profd.targets.process import Process
 from profd.targets.selector import Selector
@@ -121,6 +122,36 @@ async def test_one_that_did_not_answer_a_moment_ago_is_asked_again(monkeypatch: 
     [plan] = await planner.estimate(ALICE, request(pid))
     assert plan.target.pid == pid
     assert plan.choice.source is not None
+
+
+class Busy(FakeTable):
+    """Its first snapshot misses what did not answer."""
+
+    looks = 0
+
+    def snapshot(self) -> list[Process]:
+        self.looks += 1
+        return super().snapshot()[: None if self.looks > 1 else 1]
+
+
+async def test_ranks_that_did_not_answer_a_moment_ago_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a job of two ranks, of which one did not answer
+    monkeypatch.setattr(module, "PROC_STUCK_SECONDS", 0.0)
+    silent: list[object] = []
+    monkeypatch.setattr(procfs, "silent_of", lambda uids: len(silent) if uids in (None, {ALICE.uid}) else 0)
+    ranks = [replace(process(pid), job="7", rank=pid, python=True) for pid in (100, 101)]
+
+    async def planned(job: str) -> list[int]:
+        planner = Planner([FakeSource()], Busy(ranks), FixedHeadroom(), ManagerSettings("host"), {})
+        asked = Request(Selector(jobs=(job,)), Options(duration_ns=1))
+        return [plan.target.pid for plan in await planner.estimate(ALICE, asked)]
+
+    assert await planned("7") == [100]  # as if it were not there
+    # WHEN it is known that one did not THEN they are asked again, and a job that is not found may be there
+    silent.append(ranks[1])
+    assert await planned("7") == [100, 101]
+    with pytest.raises(NotFound, match=r"no process matches --job 8; .* 1 processes do not answer now"):
+        await planned("8")
 
 
 async def test_the_loop_is_free_while_memory_of_many_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

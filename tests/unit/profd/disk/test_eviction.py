@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.disk.eviction import Held, victims
+from profd.disk.eviction import Evictable, victims
 from profd.errors import BadInput, Exhausted
 from profd.limits import PINS_PER_UID_MAX
 from profd.questions.library import Library
@@ -29,7 +29,7 @@ def library(store):
 
 
 def test_the_one_who_stored_most_loses_their_oldest():
-    oldest_first = [Held("b1", 2, 10), Held("a1", 1, 10), Held("a2", 1, 10), Held("a3", 1, 10)]
+    oldest_first = [Evictable("b1", 2, 10), Evictable("a1", 1, 10), Evictable("a2", 1, 10), Evictable("a3", 1, 10)]
     assert [trace.id for trace in victims(oldest_first, 40)] == []
     assert [trace.id for trace in victims(oldest_first, 39)] == ["a1"]
     assert [trace.id for trace in victims(oldest_first, 20)] == ["a1", "a2"]
@@ -37,13 +37,18 @@ def test_the_one_who_stored_most_loses_their_oldest():
 
 
 def test_pins_stay_and_count_against_their_owner():
-    oldest_first = [Held("b1", 2, 10), Held("b2", 2, 10), Held("a1", 1, 20, pinned=True), Held("a2", 1, 1)]
+    oldest_first = [
+        Evictable("b1", 2, 10),
+        Evictable("b2", 2, 10),
+        Evictable("a1", 1, 20, pinned=True),
+        Evictable("a2", 1, 1),
+    ]
     assert [trace.id for trace in victims(oldest_first, 40)] == ["a2"]
     assert [trace.id for trace in victims(oldest_first, 0)] == ["a2", "b1", "b2"]
 
 
 def traces(pinned):
-    return st.lists(st.builds(Held, st.uuids().map(str), st.integers(0, 3), st.integers(0, 50), pinned))
+    return st.lists(st.builds(Evictable, st.uuids().map(str), st.integers(0, 3), st.integers(0, 50), pinned))
 
 
 @given(st.one_of(traces(st.just(False)), traces(st.booleans())), st.integers(0, 400))

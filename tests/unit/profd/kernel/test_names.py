@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from profd.kernel.names import Directory, Silent
+from profd.kernel.names import Directory, SilentNames
 from profd.limits import NAMES_KEPT_SECONDS
 
 
@@ -47,17 +47,17 @@ def test_an_answer_is_kept_for_some_seconds(slow: Slow, monkeypatch: pytest.Monk
 
 def test_one_that_does_not_come_keeps_no_other_waiting_and_is_told_when_it_has_come(slow: Slow) -> None:
     names = Directory(slow)
-    with pytest.raises(Silent):
+    with pytest.raises(SilentNames):
         names.of(2001, 0.01)
     assert names.of(1001, 60) == "u1001.1"
-    with pytest.raises(Silent):
+    with pytest.raises(SilentNames):
         names.of(2001, 60)  # a moment, by now
     slow.gate.set()
     while True:
         try:
             assert names.of(2001) == "u2001.1"
             break
-        except Silent:
+        except SilentNames:
             continue
     assert slow.asked.count(2001) == 1
 
@@ -75,6 +75,6 @@ def test_where_nothing_comes_any_more_the_last_answer_holds(slow: Slow, monkeypa
 def test_so_many_are_asked_for_at_once_and_no_more(slow: Slow) -> None:
     names = Directory(slow, at_once=3)
     for uid in range(2000, 2010):
-        with pytest.raises(Silent):
+        with pytest.raises(SilentNames):
             names.of(uid, 0.01)
     assert slow.asked == [2000, 2001, 2002]

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from profd import limits
 from profd.fairness.shares import Holder, Refused
 from profd.rpc import guard as guards
-from profd.rpc.calls import Calls
+from profd.rpc.calls import CallsByUser
 from profd.rpc.guard import Guard
 from profd.rpc.server import RpcServer
 from profd.telemetry.metrics import Metrics
@@ -183,7 +183,7 @@ async def test_health_and_reflection_are_as_before(rig: Rig) -> None:
 
 
 async def test_streams_that_end_at_once_have_a_rate() -> None:
-    calls = Calls()
+    calls = CallsByUser()
 
     async def stream() -> None:
         calls.enter("/profd.v1.IngestService/Stream", Holder(1, reserved=False))

@@ -18,7 +18,7 @@ from profd.errors import BadInput
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.shares import Holder, Refused
 from profd.rpc import memory, translate
-from profd.rpc.calls import Calls
+from profd.rpc.calls import CallsByUser
 from profd.rpc.guard import Guard
 from profd.rpc.messages import IMPORT, STREAM, Messages, Paced
 from profd.rpc.server import RpcServer
@@ -115,7 +115,7 @@ def test_who_owes_waits_and_who_wants_more_than_there_is_is_refused() -> None:
 
 
 def test_small_messages_of_one_user_count_together_and_those_of_jobs_apart() -> None:
-    calls = Calls()
+    calls = CallsByUser()
     assert calls.pause(STREAM, ADA, limits.SMALL_MESSAGES_BURST) == 0.0
     assert calls.pause(STREAM, ADA, 50) > 0.0
     assert calls.pause(IMPORT, ADA, 50) == 0.0

@@ -235,6 +235,17 @@ def test_a_process_that_answers_a_longer_look_is_asked_by_all_again() -> None:
     assert not procfs.unanswering(mine)
 
 
+def test_those_that_did_not_answer_are_counted_by_their_users() -> None:
+    mine, uid = os.getpid(), os.getuid()
+    before = procfs.silent_of(None), procfs.silent_of({uid})
+    guarded.patience.waited(mine, uid, 0.0, PROC_WAIT_LOOP_SECONDS)
+    guarded.patience.waited(1 << 22, uid, 0.0, PROC_WAIT_LOOP_SECONDS)  # no process has that pid
+    assert (procfs.silent_of(None), procfs.silent_of({uid})) == (before[0] + 1, before[1] + 1)
+    assert procfs.silent_of({uid + 1}) == 0
+    guarded.patience.answered(mine)
+    assert (procfs.silent_of(None), procfs.silent_of({uid})) == before
+
+
 def test_answers_that_are_whole_when_time_is_up_are_answers(tmp_path: Path) -> None:
     """GIVEN files that take about as long as a look may wait for THEN what was read whole has not been given up."""
     file = tmp_path / "file"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from profd.model.load import Load, Stretch
 from profd.targets import load
-from profd.targets.load import Counts, LoadWatch, between, count
+from profd.targets.load import LoadWatch, ThreadCounts, between, count
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
@@ -81,13 +81,13 @@ async def test_of_a_window_that_was_never_open_nothing_is_known(process: Process
 
 
 def test_what_is_no_measure_is_not_known() -> None:
-    first = Counts(0, {1: (5, 5, 5, 5)})
-    assert between(first, Counts(load.LEAST_NS - 1, {1: (6, 6, 6, 6)})) is None
+    first = ThreadCounts(0, {1: (5, 5, 5, 5)})
+    assert between(first, ThreadCounts(load.LEAST_NS - 1, {1: (6, 6, 6, 6)})) is None
     assert between(None, first) is None
-    assert between(first, Counts(load.LEAST_NS, {1: (6, 6, 4, 6)})) is None  # the id is another thread's by now
-    later = Counts(load.LEAST_NS, {1: (7, 6, 5, 8), 2: (10, 20, 30, 40)})  # the second is new
+    assert between(first, ThreadCounts(load.LEAST_NS, {1: (6, 6, 4, 6)})) is None  # the id is another thread's by now
+    later = ThreadCounts(load.LEAST_NS, {1: (7, 6, 5, 8), 2: (10, 20, 30, 40)})  # the second is new
     assert between(first, later) == Stretch(load.LEAST_NS, 12, 21, 30, 43)
-    assert between(first, Counts(load.LEAST_NS, {})) == Stretch(load.LEAST_NS, 0, 0, 0, 0)
+    assert between(first, ThreadCounts(load.LEAST_NS, {})) == Stretch(load.LEAST_NS, 0, 0, 0, 0)
 
 
 def test_others_are_not_counted(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from profd.model.run_times import THREADS_KEPT, RunTimes
 from profd.targets import run_times
 from profd.targets.looks import looks
 from profd.targets.process import Process, ProcessId
-from profd.targets.run_times import Counted, Look, Watch, between, look
+from profd.targets.run_times import Counted, ThreadsLook, Watch, between, look
 from profd.targets.table import ProcessTable
 
 from tests.support import python_jobs
@@ -83,8 +83,8 @@ def spin() -> None:
 
 
 def test_the_busiest_are_kept_and_the_rest_is_added_up() -> None:
-    first = Look(0, {task: Counted(0, 0, 0) for task in range(100)}, 100)
-    last = Look(50, {task: Counted(50, task, 0) for task in range(100)}, 100)
+    first = ThreadsLook(0, {task: Counted(0, 0, 0) for task in range(100)}, 100)
+    last = ThreadsLook(50, {task: Counted(50, task, 0) for task in range(100)}, 100)
     found = between(NOBODY, first, last)
     assert [thread.ran_ns for thread in found.threads] == list(range(99, 99 - THREADS_KEPT, -1))
     assert (found.others, found.others_ran_ns) == (99 - THREADS_KEPT, sum(range(1, 100 - THREADS_KEPT)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from profd.answers.hangs.look import Look, State, Verdict
+from profd.answers.hangs.look import ProcessLook, State, Verdict
 from profd.answers.hangs.matching import judge
 from profd.answers.hangs.memory import CALLS_MAX, Call, Memory, Numbers, memory_from_untrusted
 from profd.errors import BadInput
@@ -38,11 +38,11 @@ class Job:
         call = Call("0", "default_pg", sequence, "all_reduce", 100, False, at)
         self.calls[rank].append(replace(call, **changes))
 
-    def looks(self) -> list[Look]:
+    def looks(self) -> list[ProcessLook]:
         """As they stand."""
         return [self._look(rank) for rank in range(self.ranks)]
 
-    def _look(self, rank: int) -> Look:
+    def _look(self, rank: int) -> ProcessLook:
         calls = self.calls[rank]
         groups = {call.group for call in calls}
         numbers = {
@@ -53,7 +53,7 @@ class Job:
             for group in groups
         }
         at = Frame(f"line_of_{rank}", "train.py", 10 + rank)
-        return Look(1000 + rank, rank, numbers, numbers, Memory(numbers, tuple(calls)), at, None)
+        return ProcessLook(1000 + rank, rank, numbers, numbers, Memory(numbers, tuple(calls)), at, None)
 
     def others(self) -> list[int]:
         """All but the odd one."""
@@ -147,7 +147,7 @@ def test_the_cause_is_behind_ranks_that_wait_elsewhere(seed: int) -> None:
     assert (said.waiting, [each.name for each in said.missing]) == ((f"rank {first}",), [f"rank {second}"])
 
 
-def late(job: Job) -> list[Look]:
+def late(job: Job) -> list[ProcessLook]:
     for rank in job.others():
         job.call(rank, job.last)
     return job.looks()
@@ -173,17 +173,17 @@ def test_nothing_is_said_within_three_times_the_longest_pause() -> None:
     assert judge(looks, NOW + 51 * SECOND, job.ranks).state is State.HANG
 
 
-def moved(look: Look) -> Look:
+def moved(look: ProcessLook) -> ProcessLook:
     return replace(look, before={"0": Numbers(1, 1)})
 
 
-def finished(look: Look) -> Look:
+def finished(look: ProcessLook) -> ProcessLook:
     numbers = {"0": Numbers(7, 7)}
     return replace(look, before=numbers, after=numbers)
 
 
 @pytest.mark.parametrize("change", [moved, finished])
-def test_a_job_that_goes_on_is_healthy(change: Callable[[Look], Look]) -> None:
+def test_a_job_that_goes_on_is_healthy(change: Callable[[ProcessLook], ProcessLook]) -> None:
     assert judge([change(look) for look in late(Job(2))], NOW).state is State.HEALTHY
 
 
@@ -195,7 +195,7 @@ def test_a_rank_that_goes_on_was_not_asked_and_is_not_called_missing() -> None:
 
 
 def test_where_nobody_says_anything_nothing_is_known() -> None:
-    said = judge([Look(7, 0, None, None, why="its agent has not answered within 2 s")], NOW)
+    said = judge([ProcessLook(7, 0, None, None, why="its agent has not answered within 2 s")], NOW)
     assert (said.state, said.notes) == (State.UNKNOWN, ("rank 0: its agent has not answered within 2 s",))
 
 
@@ -251,7 +251,7 @@ def test_a_dump_that_lies_costs_no_more_than_its_length() -> None:
     said = memory_from_untrusted(b'{"entries":[' + b",".join([entry] * 1000) + b"]}")
     assert {(call.elements, call.described) for call in said.calls} == {(None, "\N{REPLACEMENT CHARACTER}[2J")}
     numbers = {"0": Numbers(21, 20)}
-    looks = [Look(pid, pid, numbers, numbers, replace(said, numbers=numbers)) for pid in range(8)]
+    looks = [ProcessLook(pid, pid, numbers, numbers, replace(said, numbers=numbers)) for pid in range(8)]
     assert judge(looks, 1795744266132674631 + 60 * SECOND).state is State.HANG
 
 
@@ -261,11 +261,11 @@ def test_groups_without_number_are_not_taken_for_partners_of_each_other() -> Non
     for rank in range(2):
         calls = tuple(Call(f"{rank}.{group}", "", 1, "all_reduce", 1, False, NOW - 60 * SECOND) for group in range(50))
         numbers = {"0": Numbers(1, -1)}
-        looks.append(Look(rank, rank, numbers, numbers, Memory(numbers, calls)))
+        looks.append(ProcessLook(rank, rank, numbers, numbers, Memory(numbers, calls)))
     assert judge(looks, NOW).missing == ()
     assert len(judge([replace(look, memory=_of_first(look, 20)) for look in looks], NOW).missing) == 20
 
 
-def _of_first(look: Look, groups: int) -> Memory:
+def _of_first(look: ProcessLook, groups: int) -> Memory:
     assert look.memory is not None
     return replace(look.memory, calls=look.memory.calls[:groups])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.ingest.chunk import Chunk, Refusal
-from profd.attached.ingest.ledger import Ledger, Seen
+from profd.attached.ingest.ledger import ChunkFacts, Ledger
 
 
 def chunk(stream: int = 0, sequence: int = 0, *, incarnation: int = 1, epoch: int = 2, refusal=None) -> Chunk:
@@ -14,7 +14,7 @@ def chunk(stream: int = 0, sequence: int = 0, *, incarnation: int = 1, epoch: in
 
 def accept(ledger: Ledger, item: Chunk) -> bool:
     """Store it if it is new, as a sink does."""
-    if ledger.judge(item) is Seen.NEW:
+    if ledger.judge(item) is ChunkFacts.NEW:
         ledger.stored(item)
         return True
     return False
@@ -29,7 +29,7 @@ def test_foreign_and_broken_chunks_are_refused() -> None:
 
 def test_judging_changes_nothing() -> None:
     ledger = Ledger(1, 2)
-    assert ledger.judge(chunk()) is ledger.judge(chunk()) is Seen.NEW
+    assert ledger.judge(chunk()) is ledger.judge(chunk()) is ChunkFacts.NEW
 
 
 def test_gap_is_filled_once() -> None:
@@ -49,8 +49,8 @@ def test_a_jump_to_the_end_of_time_costs_nothing() -> None:
     ledger = Ledger(1, 2, gaps_max=10)
     assert accept(ledger, chunk(0, 2**64 - 1))
     # Ten gaps are remembered, and no more.
-    assert ledger.judge(chunk(0, 2**64 - 11)) is Seen.NEW
-    assert ledger.judge(chunk(0, 2**64 - 12)) is Seen.BEFORE  # forgotten: dropped rather than stored twice
+    assert ledger.judge(chunk(0, 2**64 - 11)) is ChunkFacts.NEW
+    assert ledger.judge(chunk(0, 2**64 - 12)) is ChunkFacts.BEFORE  # forgotten: dropped rather than stored twice
 
 
 items = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=80)
@@ -71,7 +71,7 @@ def test_property_never_twice_whatever_is_forgotten(sent: list[tuple[int, int]],
     assert len(stored) == len(set(stored))
     unstored = [chunk(stream, number) for stream in range(4) for number in range(13) if (stream, number) not in stored]
     below = [item for item in unstored if any(s == item.stream and n > item.sequence for s, n in stored)]
-    assert sum(ledger.judge(item) is Seen.NEW for item in below) <= gaps_max
+    assert sum(ledger.judge(item) is ChunkFacts.NEW for item in below) <= gaps_max
 
 
 def test_who_always_jumps_leaves_few_gaps_and_they_come_back() -> None:
@@ -80,8 +80,16 @@ def test_who_always_jumps_leaves_few_gaps_and_they_come_back() -> None:
     ledger.stored(chunk(0, 1000))
     assert len(ledger._gaps) == 100
     ledger.stored(chunk(0, 2000))
-    assert [ledger.judge(chunk(0, late)) for late in (1983, 1984, 1999)] == [Seen.BEFORE, Seen.NEW, Seen.NEW]
+    assert [ledger.judge(chunk(0, late)) for late in (1983, 1984, 1999)] == [
+        ChunkFacts.BEFORE,
+        ChunkFacts.NEW,
+        ChunkFacts.NEW,
+    ]
     for sequence in range(2001, 2008):
         ledger.stored(chunk(0, sequence))
     ledger.stored(chunk(0, 3000))
-    assert [ledger.judge(chunk(0, late)) for late in (2899, 2900, 2999)] == [Seen.BEFORE, Seen.NEW, Seen.NEW]
+    assert [ledger.judge(chunk(0, late)) for late in (2899, 2900, 2999)] == [
+        ChunkFacts.BEFORE,
+        ChunkFacts.NEW,
+        ChunkFacts.NEW,
+    ]

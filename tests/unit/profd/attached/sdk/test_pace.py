@@ -44,6 +44,15 @@ def test_what_others_of_its_user_take_is_not_there() -> None:
     assert paces.hz(ALICE, ONE, 1) == alone
 
 
+def test_what_others_of_its_capture_take_is_their_part_of_the_same_room() -> None:
+    paces = Paces(2)
+    room, rate = paces.cores(ALICE, 8, "c1"), paces.hz(ALICE, ONE, 64, 8, "c1")
+    with paces.holding(ALICE, ProcessId(8, 1), 64, rate, "c1"):
+        assert (paces.cores(ALICE, 8, "c1"), paces.hz(ALICE, ONE, 64, 8, "c1")) == (room, rate)
+        assert paces.cores(ALICE, 8, "c2") < room
+        assert paces.cores(ALICE, 8) < room
+
+
 def test_what_one_user_takes_is_not_taken_from_another() -> None:
     paces = Paces(2)
     alone, room = paces.hz(ALICE, ONE, 1), paces.cores(ALICE)

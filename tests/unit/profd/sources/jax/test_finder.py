@@ -8,7 +8,7 @@ import pytest
 from profd.limits import JAX_PORTS_MAX, JAX_PROBES_AT_ONCE_PER_UID
 from profd.sources.jax import finder as finder_module
 from profd.sources.jax.finder import ASK_AGAIN_SECONDS, Finder, SocketAnswer
-from profd.sources.jax.listeners import Listener, Listening
+from profd.sources.jax.listeners import Listening, ListeningPort
 
 from tests.support.captures import LONG, process
 from tests.support.profiler_server import FakeProfiler, answering, serving, whole
@@ -17,8 +17,8 @@ from tests.support.waiting import eventually
 JOB = process(100, xla=True)
 
 
-def at(port: int, *sockets: int) -> Listener:
-    return Listener(port, f"ipv4:127.0.0.1:{port}", frozenset(sockets or (port,)))
+def at(port: int, *sockets: int) -> ListeningPort:
+    return ListeningPort(port, f"ipv4:127.0.0.1:{port}", frozenset(sockets or (port,)))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 from profd.fairness.few import Few
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.jax import finder, last, planning, recording
-from profd.sources.jax.listeners import Listener, listening
+from profd.sources.jax.listeners import ListeningPort, listening
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets.identity import Accepted
@@ -105,7 +105,7 @@ def test_the_gap_that_the_last_seconds_begin_in_is_one_of_theirs(
     cut = planning.windows(Options(last_ns=last_ns))
     accepted = Accepted(bench.job.id, bench.job.uid)
     recorder = last.LastSeconds(
-        bench.job, Listener(1, "", frozenset()), LAST, cut, bench.session, accepted, Few(1, 1).of(0)
+        bench.job, ListeningPort(1, "", frozenset()), LAST, cut, bench.session, accepted, Few(1, 1).of(0)
     )
     recorder._first_ns = 1000
     recorder._windows = [recording.Window(began, began + 25, began + 35, None) for began in (1000, 1035, 1070, 1105)]
@@ -201,7 +201,7 @@ def named(process: Process) -> str:
     return f"{process.id.pid}-{process.id.start_ticks}"
 
 
-def at(port: int, job: Process) -> Listener:
+def at(port: int, job: Process) -> ListeningPort:
     """The server of the job at that port, as the kernel tells."""
     return next(one for one in listening(job).listeners if one.port == port)
 
@@ -243,7 +243,7 @@ async def test_who_has_the_port_by_now_is_told_nothing(tmp_path: Path) -> None:
     later.continuous = True
     with serving(later) as port:
         address = f"ipv4:127.0.0.1:{port}"
-        note = noted(tmp_path, named(me), last._told(Listener(port, address, gone.sockets)))
+        note = noted(tmp_path, named(me), last._told(ListeningPort(port, address, gone.sockets)))
         await opened(tmp_path)
         assert later.continuous
         assert not note.exists()

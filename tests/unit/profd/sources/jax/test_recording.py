@@ -17,7 +17,7 @@ from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.jax import finder, planning, recording, service
 from profd.sources.jax.finder import Finder
-from profd.sources.jax.listeners import Listener, Listening
+from profd.sources.jax.listeners import Listening, ListeningPort
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets import guarded
@@ -53,7 +53,7 @@ class Bench:
 
     def __init__(self, folder: Path, port: int, job: Process | None = None) -> None:
         self.job = replace(job or process_of_self(), xla=True)
-        where = Listening((Listener(port, f"ipv4:127.0.0.1:{port}", frozenset((port,))),))
+        where = Listening((ListeningPort(port, f"ipv4:127.0.0.1:{port}", frozenset((port,))),))
         self.source = JaxSource(Finder(look=lambda _: where), ProcessTable() if job else Table())
         self.said: list[tuple[State, str]] = []
         self.session = Session("c1", folder, asyncio.Event(), lambda state, doing: self.said.append((state, doing)))

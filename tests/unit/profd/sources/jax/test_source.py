@@ -12,7 +12,7 @@ from profd.capture.planner import Request
 from profd.model.capture import Options, Reason, State
 from profd.sources.base import Session
 from profd.sources.jax.finder import Finder, SocketAnswer
-from profd.sources.jax.listeners import Listener, Listening
+from profd.sources.jax.listeners import Listening, ListeningPort
 from profd.sources.jax.source import JaxSource
 from profd.targets.process import Process
 from profd.targets.selector import Selector
@@ -27,7 +27,7 @@ class World:
     """One port, whose answer comes when the test wants."""
 
     def __init__(self) -> None:
-        self.where = Listening((Listener(9, "ipv4:127.0.0.1:9", frozenset((1,))),))
+        self.where = Listening((ListeningPort(9, "ipv4:127.0.0.1:9", frozenset((1,))),))
         self.answer = SocketAnswer.PROFILER
         self.asked = asyncio.Event()
         self.gate = asyncio.Event()
@@ -168,7 +168,7 @@ async def test_a_list_does_not_wait_for_silent_ports_without_end(world: World, m
 
 
 async def test_a_port_says_which_of_several_servers(world: World, tmp_path: Path) -> None:
-    world.where = Listening(tuple(Listener(n, f"ipv4:127.0.0.1:{n}", frozenset((n,))) for n in (9, 11)))
+    world.where = Listening(tuple(ListeningPort(n, f"ipv4:127.0.0.1:{n}", frozenset((n,))) for n in (9, 11)))
     await world.source.prepare([JOB])
     assert world.source.plan(JOB, Options(duration_ns=10**9, port=11)).serves
     refused = world.source.plan(JOB, Options(duration_ns=10**9, port=12))

@@ -14,7 +14,7 @@ from profd import limits
 from profd.disk.space import Claim, Space, Urgency
 from profd.errors import DiskFull
 from profd.targets.errands import office as office_module
-from profd.targets.errands.directory import Directory, Silent
+from profd.targets.errands.directory import Directory, SilentDirectory
 from profd.targets.errands.office import Errands
 from profd.targets.pickup import NotTaken, Refusal, Taken
 
@@ -155,7 +155,7 @@ async def test_a_pick_up_from_a_dead_disk_is_given_up(office: Errands, tmp_path:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mount"]
         assert claim.written == 0
         assert office.statistics() == {"processes": 1, "stuck": 1}
-        with pytest.raises(Silent):
+        with pytest.raises(SilentDirectory):
             await found.look("t.json")
         found.close()
     # until that goes
@@ -171,7 +171,7 @@ async def test_opening_and_looking_are_given_up(office: Errands, tmp_path: Path)
         assert refused.code is Refusal.NO_ANSWER
     with dead_files(tmp_path / "mount", MALLORY, "LOOKUP:t.json") as dead:
         found = await opened(office, dead.folder, MALLORY, dead.root)
-        with pytest.raises(Silent):
+        with pytest.raises(SilentDirectory):
             await found.look("t.json")
         found.close()
 
@@ -261,7 +261,7 @@ async def test_another_server_takes_the_place_of_one_that_was_killed(office: Err
     server.wait()
     child = found._child
     await eventually(lambda: end_of(child._pidfd))  # its processes went with it
-    with pytest.raises(Silent):
+    with pytest.raises(SilentDirectory):
         await found.look("t")
     found.close()
     (await opened(office, folder)).close()
