@@ -96,7 +96,8 @@ class Service:
 
     def _begin(self, order: StreamerOrder, fd: int, stub: Any) -> None:
         key = order.key
-        drain = self._drains[key] = _Drain(key, fd, stub, self._path, lambda: self._link.say("lead", key))
+        arenas = self._drains.__len__
+        drain = self._drains[key] = _Drain(key, fd, stub, self._path, lambda: self._link.say("lead", key), arenas)
         drain.allow(order.lead)
         drain.task = asyncio.create_task(drain.run(self._compress))
         self._tasks.add(drain.task)
@@ -121,11 +122,14 @@ class _Drain:
 
     task: asyncio.Task[None]
 
-    def __init__(self, key: Key, fd: int, stub: Any, path: Path, ask: Callable[[], None]) -> None:
+    def __init__(
+        self, key: Key, fd: int, stub: Any, path: Path, ask: Callable[[], None], arenas: Callable[[], int]
+    ) -> None:
         self.fd = fd  # closed by the service, when the task has ended: a task that never ran could not
         self._key = key
         self._stub = stub
         self._path = path
+        self._arenas = arenas
         self._finishing = asyncio.Event()
         self._target_died = False
         self._stream: Stream | None = None
@@ -208,7 +212,7 @@ class _Drain:
             self._looked()
 
         self._stream = Stream(
-            call, arena, self._finishing, self._acked, target_died=lambda: self._target_died, looked=looked
+            call, arena, self._finishing, self._acked, lambda: self._target_died, looked, self._arenas
         )
         try:
             await self._stream.run()

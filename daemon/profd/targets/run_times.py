@@ -94,11 +94,13 @@ class Watch:
         """Its window is open. Only the first call counts."""
         if not self._looks:
             self._looks.append(looks.submit(self._process.uid, look, self._process))
+            self._waits.begin()
             self._waiting = asyncio.get_running_loop().create_task(repeat(self._process.uid, self._waits.look))
 
     def end(self) -> None:
         """It is over."""
         if len(self._looks) == 1:
+            self._waits.end()
             if self._waiting is not None:
                 self._waiting.cancel()
             self._looks.append(looks.submit(self._process.uid, look, self._process))

@@ -6,7 +6,9 @@ Read from task/TID/syscall, which the kernel writes without stopping a thread, b
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections import Counter
 from typing import Final
 
@@ -19,9 +21,15 @@ from profd.targets.process import Process
 THREADS_MAX: Final = 16  # that are looked at: the busiest, chosen anew now and then
 PERIOD_SECONDS: Final = 0.1
 SHARE: Final = 0.01  # of one core, that looks at one process may take
+HOST_SHARE: Final = 0.005  # of all cores, that looks at all processes may take
 _CHOSEN_FOR: Final = 10  # looks
 _IN_VAIN_MAX: Final = 3  # in a row: others wait meanwhile, and it may not be ours to look at
 _NEVER: Final = 3600.0  # longer than any window
+
+
+def _share() -> float:
+    """Of one core, for each of the processes that are looked at now."""
+    return min(SHARE, HOST_SHARE * (os.cpu_count() or 1) / max(len(_open), 1))
 
 
 class Waits:
@@ -55,6 +63,14 @@ class Waits:
         """A letter for each of these."""
         return "".join(states.get(task, UNSEEN) for _, states in self._moments)
 
+    def begin(self) -> None:
+        """It is looked at from now on, and counts among those that share the host."""
+        _open.add(self)
+
+    def end(self) -> None:
+        """No more."""
+        _open.discard(self)
+
     def look(self) -> float:
         """Look once; after how many seconds to look again: where nothing can be had, not in this window."""
         began, pid = time.thread_time(), self._process.id.pid
@@ -74,7 +90,8 @@ class Waits:
             if (counts := {IN_GIL: self.in_gil, IN_LOCK: self.in_lock}.get(states[task])) is not None:
                 counts[task] += 1
         self._keep(at_ns, states)
-        return max(PERIOD_SECONDS, 2 * (time.thread_time() - began) / SHARE)  # the child that asks takes as much
+        # The child that asks takes as much, and so does the event loop on its way here.
+        return max(PERIOD_SECONDS, 3 * (time.thread_time() - began) / _share())
 
     def _state(self, call: bytes) -> str:
         if call.startswith(b"running"):
@@ -101,3 +118,6 @@ class Waits:
                 spent[task] = sum(times)
         most = sorted(spent, key=lambda task: self._ran.get(task, 0) - spent[task])
         self._ran, self._tasks, self._left = spent, most[:THREADS_MAX], _CHOSEN_FOR
+
+
+_open: Final = weakref.WeakSet[Waits]()

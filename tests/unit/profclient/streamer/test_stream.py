@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profclient._recorder import Drainer
 from profclient.streamer.arena import Arena
-from profclient.streamer.stream import Ended, Stream
+from profclient.streamer.stream import MANY_ARENAS, Ended, Stream
 from profd.attached.ingest.chunk import split_untrusted
 from profproto.v1 import ingest_pb2 as pb
 
@@ -157,3 +159,19 @@ async def test_call_that_ends_while_nothing_is_sent_is_noticed() -> None:
         await asyncio.wait_for(task, 60)
     arena.close()
     os.close(fd)
+
+
+def test_many_arenas_that_fill_slowly_are_looked_at_less_often() -> None:
+    arena: Any = SimpleNamespace(filled=0.0)
+    drained: list[int] = []
+    stream = Stream(None, arena, asyncio.Event(), lambda: None, lambda: False, arenas=lambda: len(drained))
+    slow = stream._pause_seconds
+    drained += range(MANY_ARENAS)
+    assert stream._pause_seconds == slow, "the first event is waited for"
+    stream._messages = 1
+    assert stream._pause_seconds == 2 * slow
+    arena.filled = 0.5
+    assert stream._pause_seconds < slow
+    arena.filled = 0.0
+    drained.pop()
+    assert stream._pause_seconds == slow

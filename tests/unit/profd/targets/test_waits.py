@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from weakref import WeakSet
 
 import pytest
 from profd.model.run_times import IN_GIL, IN_LOCK, UNSEEN
 from profd.targets import guarded, procfs
+from profd.targets import waits as module
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
-from profd.targets.waits import PERIOD_SECONDS, THREADS_MAX, Waits
+from profd.targets.waits import HOST_SHARE, PERIOD_SECONDS, SHARE, THREADS_MAX, Waits
 
 from tests.support import python_jobs
+from tests.support.captures import process as some_process
 from tests.support.waiting import until
 
 pytestmark = python_jobs.needs_ptrace
@@ -96,3 +99,20 @@ def test_a_look_that_is_missed_says_nothing_to_others(process: Process, monkeypa
     assert not procfs.unanswering(process.id.pid)
     assert procfs.read(f"/proc/{process.id.pid}/maps", 4096) is None
     assert procfs.unanswering(process.id.pid), "as other looks that are missed do"
+
+
+def test_processes_that_are_looked_at_together_share_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "_open", WeakSet[Waits]())
+    several = [Waits(some_process(pid)) for pid in range(100, 108)]
+    several[0].begin()
+    assert module._share() == SHARE
+    for each in several:
+        each.begin()
+    assert module._share() == HOST_SHARE * 2 / 8
+    for each in several[1:]:
+        each.end()
+    assert module._share() == SHARE
+    several.clear()  # one that nobody ended counts no more when it is gone
+    del each
+    assert len(module._open) == 0
