@@ -30,9 +30,11 @@ ORDER = ArmOrder(epoch=7, arena_bytes=MiB, options=("ranges", "torch:auto"), win
 class Served:
     """A registry behind a socket."""
 
-    def __init__(self, path: Path, only_uid: int | None = None, share: Share = ATTACHED) -> None:
+    def __init__(
+        self, path: Path, only_uid: int | None = None, share: Share = ATTACHED, change_identity: bool = False
+    ) -> None:
         self.path = path
-        self.registry = AgentRegistry(only_uid, share=share)
+        self.registry = AgentRegistry(only_uid, share=share, change_identity=change_identity)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(path))
         listener.listen(128)

@@ -24,42 +24,31 @@ from profd.attached.agents import server as server_module
 from profd.attached.agents.agent import ArmOrder
 from profd.attached.agents.porter import Relay
 from profd.attached.agents.protocol import PacketKind
-from profd.attached.agents.registry import AgentRegistry
-from profd.attached.agents.server import AgentServer
 from profd.kernel import nobody
 from profd.targets.process import ProcessId
-from profd.trust.identify import start_ticks
 
-from tests.support import stuck_exec
+from tests.support import agent_server, stuck_exec
+from tests.support.agent_server import ME
 from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
 from tests.support.lingering import lingering
 from tests.support.waiting import comes, eventually
 
-ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 ORDER = ArmOrder(epoch=0x2A, arena_bytes=MiB, options=("ranges",))
 ROOT = os.geteuid() == 0
 
 
-class Served:
+class Served(agent_server.Served):
     """A registry behind a socket, whose porters are given up soon."""
 
     def __init__(self, path: Path, only_uid: int | None = None) -> None:
-        self.path = path
-        self.registry = AgentRegistry(only_uid, change_identity=ROOT)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(str(path))
-        listener.listen(128)
-        self.server = AgentServer(listener, self.registry)
-        self.server.open()
+        super().__init__(path, only_uid, change_identity=ROOT)
 
     @property
     def porters(self) -> list[int]:
         return self.registry.porters.pids
 
-    async def attached(self, **changes: object) -> FakeAgent:
-        fake = FakeAgent(self.path)
-        fake.hello(**changes)
-        await fake.expect(PacketKind.WELCOME)
+    async def greeted(self, **changes: object) -> FakeAgent:
+        fake, _ = await self.attached(**changes)
         return fake
 
     async def welcomed(self) -> FakeAgent:
@@ -98,7 +87,7 @@ async def served() -> AsyncIterator[Served]:
 
 async def test_who_passes_a_socket_that_lingers_holds_up_nobody(served: Served) -> None:
     with lingering() as sock:
-        fake = await served.attached()
+        fake = await served.greeted()
         [porter] = served.porters
         os.kill(porter, signal.SIGSTOP)  # so that it has the last one, and not we
         fake.send(PacketKind.CHANGED, 0, sock.fileno(), rank=1)
@@ -213,7 +202,7 @@ async def test_a_file_that_is_never_closed(served: Served, tmp_path: Path, monke
 
 
 async def test_an_idle_agent_whose_porter_is_killed_comes_again(served: Served) -> None:
-    fake = await served.attached()
+    fake = await served.greeted()
     [pid] = served.porters
     os.kill(pid, signal.SIGKILL)
     assert await fake.cut_off()
@@ -224,7 +213,7 @@ async def test_an_idle_agent_whose_porter_is_killed_comes_again(served: Served) 
 
 
 async def test_one_that_records_goes_on_with_another_porter(served: Served) -> None:
-    fake = await served.attached()
+    fake = await served.greeted()
     agent = served.registry.get(ME)
     assert agent is not None
     arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
@@ -258,7 +247,7 @@ async def test_one_that_records_goes_on_with_another_porter(served: Served) -> N
 
 async def test_one_that_records_and_stays_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "AGENT_RETURN_SECONDS", 0.01)
-    fake = await served.attached()
+    fake = await served.greeted()
     agent = served.registry.get(ME)
     assert agent is not None
     arming = asyncio.create_task(arm_agent(agent, ORDER, LONG))
@@ -303,7 +292,7 @@ async def test_last_words_come_before_the_end_although_a_child_keeps_the_socket(
 
 
 async def test_a_porter_may_next_to_nothing(served: Served) -> None:
-    fake = await served.attached()
+    fake = await served.greeted()
     [pid] = served.porters
     said = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     assert (said["NoNewPrivs"], said["Seccomp"], said["Threads"]) == ("1", "2", "1")
@@ -316,7 +305,7 @@ async def test_a_porter_may_next_to_nothing(served: Served) -> None:
 
 async def test_one_that_nobody_needs_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(porter_module, "PORTER_IDLE_SECONDS", 0.01)
-    fake = await served.attached()
+    fake = await served.greeted()
     [pid] = served.porters
     fake.close()
     await eventually(lambda: not served.porters)
@@ -530,5 +519,5 @@ async def test_one_that_closes_and_does_not_answer_is_replaced_under_a_flood(
         assert await flood.wait() == 0
         await eventually(lambda: served.registry.counts["refused"] >= count - 1)
         assert porters._porters[-2, 0] is not stopped
-        (await served.attached()).close()
+        (await served.greeted()).close()
         served.server.close()

@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -59,13 +58,6 @@ else:
                 pass
 print(sent, flush=True)
 """
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as name:
-        os.chmod(name, 0o1777)
-        yield Path(name)
 
 
 @pytest.fixture

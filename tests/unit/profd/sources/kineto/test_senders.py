@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,13 +37,6 @@ NO_END = 1 << 30
 
 
 pytestmark = needs_filter
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="ks-", dir="/tmp") as name:
-        os.chmod(name, 0o1777)
-        yield Path(name)
 
 
 @pytest.fixture
