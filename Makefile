@@ -76,7 +76,7 @@ HOSTILE := tests/unit/profd/targets/errands tests/integration/kineto/test_{dead_
   tests/integration/ingest/test_hostile.py tests/integration/cli/test_export_commands.py \
   tests/unit/profd/workers/test_{confinement,calls}.py tests/unit/profd/targets/test_identity.py tests/unit/profd/{trust,observers} tests/unit/profclient/ui tests/integration/ui/test_server.py \
   tests/unit/profclient/{test_layout,cli/test_words_of_hosts,fleet/test_{collect,messages,records}}.py \
-  tests/unit/profd/{telemetry/test_metrics_server,rpc/test_{door,carried},attached/agents,decode/test_xspace_cost,sources/kineto/test_{floods,drain},sources/jax/test_finder,fairness/test_few,rpc/test_captures,answers/ranks/test_matching}.py
+  tests/unit/profd/attached/agents tests/unit/profd/{telemetry/test_metrics_server,rpc/test_{door,carried},decode/test_xspace_cost,sources/kineto/test_{floods,drain},sources/jax/test_finder,fairness/test_few,rpc/test_captures,answers/ranks/test_matching}.py
 hostile: env ## hostile users: what was found in shared use, tried again (as root, to be somebody else)
 	@$(BIN)/python -m pytest -v -n 2 --dist loadgroup $(HOSTILE)
 
