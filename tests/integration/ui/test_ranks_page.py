@@ -11,6 +11,7 @@ import pytest
 from profclient.cli.units import duration
 
 from tests.integration.ui.conftest import MARKUP, PROFCTL, Page, cells
+from tests.integration.ui.test_pictures import saved
 from tests.support.simulated_job import Plan, files
 
 pytestmark = pytest.mark.slow
@@ -162,3 +163,12 @@ def test_nothing_sticks_out_and_every_control_has_a_name(page: Page, capture: st
         ".filter((one) => !(one.textContent.trim() || one.ariaLabel)).map((one) => one.outerHTML)"
     )
     assert nameless == []
+
+
+def test_the_map_is_saved_with_its_ranks_and_colors(page: Page, capture: str, tmp_path: Path) -> None:
+    tab = page.go(f"/ranks/{capture}")
+    area = tab.get_by_role("application", name="Heat map").bounding_box()
+    name, picture = saved(page, tab, ("back", "text", "heat-0", "heat-4"), tmp_path)
+    assert name == f"profd-heat-map-{capture}.png"
+    assert picture["width"] > area["width"], "names of ranks stand beside it"
+    assert min(picture["pixels"]) > 20

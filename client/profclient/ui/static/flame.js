@@ -3,6 +3,7 @@
 
 import { fill, h } from "./dom.js";
 import { boxes, whole } from "./flame_layout.js";
+import { saveButton } from "./picture.js";
 import { counted, duration, percent, shown, wholeName } from "./units.js";
 
 const ROW = 19; // pixels
@@ -155,13 +156,34 @@ export function graphOf(tree, sight) {
     drawn.get(to)?.focus();
   }
 
+  /** What is drawn, box by box. @returns {import("./picture.js").Sight} */
+  function picture() {
+    const { left, top, width, height } = graph.getBoundingClientRect();
+    return { width, height, words: [zoomed < 0 ? null : shown(all[zoomed].node.name), told.textContent, key.textContent], paint: (on) => {
+      for (const made of drawn.values()) {
+        const [place, style] = [made.getBoundingClientRect(), getComputedStyle(made)];
+        on.fillStyle = style.backgroundColor;
+        on.fillRect(place.left - left, place.top - top, Math.max(place.width - 1, LEAST), ROW - 1);
+        if (!made.textContent) continue;
+        on.save();
+        on.beginPath();
+        on.rect(place.left - left, place.top - top, place.width - 2, ROW);
+        on.clip();
+        on.font = style.font;
+        on.fillStyle = style.color;
+        on.fillText(made.textContent, place.left - left + 3, place.top - top + ROW / 2);
+        on.restore();
+      }
+    } };
+  }
+
   new ResizeObserver(() => { if (graph.clientWidth !== wide) draw(); }).observe(graph);
   begin();
   const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little ${sight.little ?? "time"} left out.` : null;
   const own = tree.own_threads ? ` ${counted(tree.own_threads, "thread")} of profd left out.` : null;
   if (!all.length) return h("p", { class: "dim" }, "There is no call with a duration in this part.");
   for (const one of sight.controls) one.addEventListener("change", begin);
-  return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset), key, graph,
+  return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset, saveButton("Flame graph", picture)), key, graph,
     h("p", { class: "dim" }, "A click or Enter zooms, arrow keys walk. ", left, own));
 }
 

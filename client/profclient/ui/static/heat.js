@@ -4,6 +4,7 @@
 
 import { inked } from "./canvas.js";
 import { fill, h } from "./dom.js";
+import { saveButton } from "./picture.js";
 import { percent, printable } from "./units.js";
 
 const ROW = 16; // pixels
@@ -12,6 +13,8 @@ const ROWS_MAX = 64;
 const FAR = 10; // columns of PageUp and PageDown
 /** Below these shares of a step, the classes of colors: those of `profctl ranks`. */
 const CLASSES = [0.02, 0.1, 0.25, 0.5];
+
+const CLASS_WORDS = [...CLASSES.map((share) => `< ${share * 100} %`), "more"];
 
 /** @typedef {{rank: number | null, trace: string, late: (number | null)[], counts_ahead?: number | null}} Row */
 
@@ -133,7 +136,24 @@ export function heatMap(heat, open) {
     keys[event.key]();
   }
 
-  return h("div", {}, scale(heat), h("div", { class: "chart" }, names, h("div", { class: "plot" }, map, said)),
+  /** The map, its names beside it and its colors below. @returns {import("./picture.js").Sight} */
+  function picture() {
+    const style = getComputedStyle(map);
+    const beside = names.clientWidth;
+    return { width: beside + wide, height: tall + 2 * ROW, words: [scaleWords(heat)], paint: (on) => {
+      on.drawImage(canvas, beside, 0, wide, tall);
+      on.fillStyle = style.getPropertyValue("--text");
+      rows.forEach((one, at) => on.fillText(printable(placeOf(one)), 0, ROW * at + ROW / 2, beside));
+      CLASS_WORDS.forEach((word, shade) => {
+        on.fillStyle = style.getPropertyValue(`--heat-${shade}`);
+        on.fillRect(beside + 80 * shade, tall + ROW, ROW, ROW);
+        on.fillStyle = style.getPropertyValue("--text");
+        on.fillText(word, beside + 80 * shade + ROW + 4, tall + 1.5 * ROW);
+      });
+    } };
+  }
+
+  return h("div", {}, scale(heat), h("div", { class: "chart" }, names, h("div", { class: "plot" }, map, h("div", { class: "line spread" }, said, saveButton("Heat map", picture)))),
     h("p", { class: "dim", id: "heat-help" }, "A click or Enter opens the trace of that rank at that step; arrow keys walk."),
     more > 0 && h("p", { class: "dim" }, `${more} ranks more, which are late by less; profctl ranks --json has all.`));
 }
@@ -152,12 +172,13 @@ export function lateWords(heat, late) {
   return `${percent(Math.abs(late))} of a step ${late < 0 ? than[1] : than[0]} than the rank in the middle`;
 }
 
+/** @param {any} heat */
+const scaleWords = (heat) => (heat.of === "step" ? "Steps longer than those of the others, as a share of a step:" : "Late, as a share of a step:");
+
 /** Colors, and the shares that they stand for. @param {any} heat */
 function scale(heat) {
-  const words = [...CLASSES.map((share) => `< ${share * 100} %`), "more"];
-  const what = heat.of === "step" ? "Steps longer than those of the others, as a share of a step:" : "Late, as a share of a step:";
   const each = heat.steps_together === 1 ? "" : ` A column is ${heat.steps_together} steps, the worst of them.`;
-  return h("p", { class: "line" }, what,
-    ...words.map((word, place) => h("span", { class: "key" }, h("span", { class: `swatch heat-${place}` }), word)),
+  return h("p", { class: "line" }, scaleWords(heat),
+    ...CLASS_WORDS.map((word, place) => h("span", { class: "key" }, h("span", { class: `swatch heat-${place}` }), word)),
     h("span", {}, `Steps ${heat.steps[0]} to ${heat.steps[heat.steps.length - 1]}.${each}`));
 }

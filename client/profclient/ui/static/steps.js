@@ -3,18 +3,21 @@
 
 import { inked } from "./canvas.js";
 import { fill, h } from "./dom.js";
+import { saveButton, sightOf } from "./picture.js";
 import { counted, duration, printable } from "./units.js";
 
 const HEIGHT = 140; // pixels of the chart
 const HEAD = 12; // above the longest step, for the mark of outliers
 const FAR = 10; // steps of PageUp and PageDown
 
-/** How many there are, and how many are slow. @param {any} told of `steps` */
-export function stepWords(told) {
+const HELP = " A click chooses one, or the arrow keys and Enter.";
+
+/** How many there are, and how many are slow. @param {any} told of `steps` @param {string} [help] */
+export function stepWords(told, help = HELP) {
   const slow = told.outliers?.n
     ? `; ${told.outliers.n} took longer than ${duration(told.outliers.above_ns)} (▼)`
     : "";
-  return `${counted(told.n, "step")} (from ${printable(told.from)})${slow}. A click chooses one, or the arrow keys and Enter.`;
+  return `${counted(told.n, "step")} (from ${printable(told.from)})${slow}.${help}`;
 }
 
 /** @param {any} told of `steps` @param {(step: number | null) => void} choose
@@ -38,8 +41,9 @@ export function stepChart(told, choose) {
     },
     canvas,
   );
+  const save = saveButton("Steps", () => sightOf(canvas, [stepWords(told, ""), `The longest takes ${duration(longest)}.`]));
   const scale = h("div", { class: "scale", "aria-hidden": true }, h("span", {}, duration(longest)), h("span", {}, "0"));
-  const element = h("div", { class: "chart" }, scale, h("div", { class: "plot" }, slider, said));
+  const element = h("div", { class: "chart" }, scale, h("div", { class: "plot" }, slider, h("div", { class: "line spread" }, said, save)));
   new ResizeObserver(draw).observe(slider);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   say();

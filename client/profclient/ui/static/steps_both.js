@@ -3,6 +3,7 @@
 
 import { inked } from "./canvas.js";
 import { h } from "./dom.js";
+import { saveButton, sightOf } from "./picture.js";
 import { counted, duration, printable } from "./units.js";
 
 const BINS = 48;
@@ -57,5 +58,6 @@ function one(side, id, told, lasting, edges) {
   new ResizeObserver(draw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   const scale = h("div", { class: "line dim spread" }, h("span", {}, duration(edges[0])), h("span", {}, duration(edges[1])));
-  return h("div", { class: "histogram" }, h("h3", {}, `${side} ${id}`), canvas, scale, h("p", {}, words));
+  return h("div", { class: "histogram" }, h("h3", {}, `${side} ${id}`), canvas, scale,
+    h("p", { class: "line spread" }, words, saveButton(`Steps of ${side}`, () => sightOf(canvas, [`${side} ${id}: ${words}`]))));
 }

@@ -4,6 +4,7 @@
 import { ask } from "./ask.js";
 import { fill, h, problem } from "./dom.js";
 import { eventPanel } from "./event.js";
+import { saveButton, sightOf } from "./picture.js";
 import { tileSource } from "./tiles.js";
 import { GUTTER, RULER, across, paintTimeline } from "./timeline_paint.js";
 import { ROW, beside, between, boxAt, boxOf, cellAt, layerOf, moved, same, tracksOf, within, zoomed } from "./timeline_layout.js";
@@ -64,7 +65,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const tools = h("p", { class: "line" },
     h("button", { type: "button", onclick: () => see({ from: 0, to: span }) }, "All (0)"),
     h("button", { type: "button", onclick: () => narrow(view) }, "Graph and table of this window"),
-    h("button", { type: "button", onclick: inPerfetto }, "Open in Perfetto"), search);
+    h("button", { type: "button", onclick: inPerfetto }, "Open in Perfetto"), search, saveButton("Timeline", () => sightOf(canvas)));
   new ResizeObserver(changed).observe(scroller);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", draw);
