@@ -20,7 +20,8 @@ from profd.events.table import Array
 from profd.limits import MERGED_PATHS_MAX, MERGED_SIDE_PATHS_MAX
 from profd.query import rules
 from profd.query.captured import Captured, Member
-from profd.query.diff import number, step_of_each, unlike, weakness, without_line
+from profd.query.changes import number
+from profd.query.diff import step_of_each, unlike, weakness, without_line
 from profd.query.hottest import hottest
 from profd.query.merged import calls_of, times_of, until_of, words_of
 from profd.query.part import Part, of_job

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadInput
 from profd.events import Kind
-from profd.query import diff as module
-from profd.query.diff import Cells, Measured, Side, diff
+from profd.query import paths
+from profd.query.diff import Cells, Side, diff
 from profd.segments.reader import TraceReader
 
 from tests.support.importing import import_trace
@@ -97,10 +99,8 @@ def test_a_change_within_the_noise_is_none(rows: int, tmp_path: Path) -> None:
     assert answer["totals"][0]["change"] == "same"
 
 
-def calls_to_measure(names: int) -> int:
-    """Of functions, in Python and in C, where each name took time in one of 500 steps."""
-    every = np.arange(names)
-    side = Side(Cells(every * 32, every % 500, every + 1, every), np.full(500, 1000), 1, 500_000)
+def calls_of(work: Callable[[], object]) -> int:
+    """Of functions, in Python and in C, that it makes."""
     calls = 0
 
     def count(frame: object, event: str, arg: object) -> None:
@@ -110,16 +110,40 @@ def calls_to_measure(names: int) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        side.measure(True)
+        work()
     finally:
         sys.setprofile(before)
     return calls
 
 
+def calls_to_measure(names: int) -> int:
+    """Where each name took time in one of 500 steps."""
+    every = np.arange(names)
+    side = Side(Cells(every * 32, every % 500, every + 1, every), np.full(500, 1000), 1, 500_000)
+    return calls_of(lambda: side.measure(True))
+
+
 def test_steps_are_not_gone_through_for_each_name() -> None:
     """A trace may have 150,000 of both."""
-    made = 10  # calls that make one `Measured`
-    assert calls_to_measure(600) <= calls_to_measure(300) + 300 * made
+    assert calls_to_measure(600) == calls_to_measure(300)
+
+
+def calls_to_compare(paths: int, folder: Path) -> int:
+    """So many paths, up to 50 frames deep, each slower by another time."""
+    frames = [
+        call(f"f{(number * 7 + number // 50) % 31}", number, 9_000, 3, number - 1 if number % 50 else None, number % 50)
+        for number in range(paths)
+    ]
+    slow = [replace(event, fields={**event.fields, "self_time": 3 + number}) for number, event in enumerate(frames)]
+    first, second = (stored(folder / f"{name}{paths}", events) for name, events in (("a", frames), ("b", slow)))
+    return calls_of(lambda: diff(first, second, "path"))
+
+
+def test_of_paths_only_those_that_are_shown_are_gone_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace may have a million."""
+    monkeypatch.setattr("profd.query.diff.DIFF_ROWS_MAX", 5)
+    calls_to_compare(100, tmp_path / "first")  # imports what it needs
+    assert calls_to_compare(900, tmp_path) <= calls_to_compare(300, tmp_path) + 100
 
 
 @given(
@@ -128,11 +152,17 @@ def test_steps_are_not_gone_through_for_each_name() -> None:
 )
 def test_times_of_steps_that_lack_a_name_are_0(cells: list[tuple[int, int, int]], steps: int) -> None:
     key, step, ns = (np.array(column, dtype=np.int64) for column in zip(*cells, strict=True))
-    found = Side(Cells(key, step, ns, np.ones(len(key), dtype=np.int64)), np.ones(steps), 1, 0).measure(True)
-    for name in set(key.tolist()):
+    names = np.unique(key)
+    found = (
+        Side(Cells(key, step, ns, np.ones(len(key), dtype=np.int64)), np.ones(steps), 1, 0)
+        .measure(True)
+        .at(np.concatenate([[-4, -3, -2, -1], names]))
+    )
+    for at, name in enumerate(names, 4):
         whole = np.bincount(step[key == name], ns[key == name], steps)
         spread = 1.4826 * np.median(np.abs(whole - np.median(whole)))
-        assert found[name] == Measured(np.median(whole), spread, (key == name).sum() / steps)
+        values = [float(column[at]) for column in (found.median, found.spread, found.count)]
+        assert values == [np.median(whole), spread, (key == name).sum() / steps]
 
 
 def test_two_steps_do_not_tell_the_noise(tmp_path: Path) -> None:
@@ -188,7 +218,7 @@ def test_modules(tmp_path: Path) -> None:
 
 
 def test_endless_recursion_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DIFF_FRAMES_MAX", 3)
+    monkeypatch.setattr(paths, "DIFF_FRAMES_MAX", 3)
     deep = [call("f", level, 100 - level, 2, level - 1 if level else None, level) for level in range(20)]
     reader = stored(tmp_path / "a", deep)
     answer = diff(reader, reader, "path")
