@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -67,9 +68,18 @@ def columns_of_sums(sums: StoredSums) -> pa.Table:
         "self_device_time_total_ns": sums.self_device,
     }
     if sums.flops is not None:
-        given["flops"] = [int_flops(each) for each in sums.flops]
-    columns = {name: given.get(name, pa.nulls(len(labels), SCHEMA.field(name).type)) for name in SCHEMA.names}
-    return pa.table(columns, SCHEMA)
+        given["flops"] = [int_flops(each) for each in sums.flops.tolist()]
+    # Pyarrow lets go of the GIL in each call, and a second thread makes each of them wait: few calls.
+    columns = [
+        _nulls(len(labels), field.type) if field.name not in given else pa.array(given[field.name], field.type)
+        for field in SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+@lru_cache(maxsize=64)  # the traces of a capture have as many rows, nearly
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(rows, kind)
 
 
 def kept_table(rollups: Rollups, name: str) -> pa.Table | None:

@@ -7,8 +7,10 @@ Allocations, samples and CUDA events, which have rules of their own, are left to
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -30,10 +32,12 @@ from profd.segments.reader import TraceReader
 from profd.segments.row_group import RowGroup
 from profd.tree.roles import OVERLAPPING_PHASES, nests_on_host
 
-_COLUMNS: Final = (
-    *("name", "kind", "phase", "is_async", DURATION, "device_type", "parent", "thread", "fwd_thread"),
-    *("inputs", "external", "correlation", "linked"),
-)
+_OF_ALL: Final = ("name", "kind", "phase", "is_async", DURATION, "device_type", "parent", "inputs")
+_OF_WORK: Final = ("external", "linked")
+_COLUMNS: Final = (*_OF_ALL, *_OF_WORK, "correlation", "thread", "fwd_thread")
+# A thread that decodes lets go of the GIL a hundred times for each trace, and two that do make each other wait every
+# second time, which takes longer than what is waited for: turns cost a third of that, and no time.
+_ONE_DECODES: Final = Lock()
 _OF_VIEW: Final = {MEMORY_NAME, OUT_OF_MEMORY_NAME, event_times.NAME}
 _SEGMENTS_MAX: Final = 64  # files that are open at once
 _KINDS: Final = np.arange(256)
@@ -54,7 +58,11 @@ def stored_view(reader: TraceReader) -> StoredSums | None:
     if not 0 < len(reader) <= QUERY_ROWS_MAX or len(reader.segments) > _SEGMENTS_MAX:
         return None
     try:
-        return _sums(_Stored.of(reader), on_device=reader.meta.gpu_events != 0 or reader.has("linked"))
+        on_device = reader.meta.gpu_events != 0 or reader.has("linked")
+        with _ONE_DECODES:
+            stored = _Stored.of(reader)
+            stored.decode((*_OF_ALL, *(_OF_WORK if on_device else ())))
+        return _sums(stored, on_device=on_device)
     except (*STRANGE, _Elsewhere):  # what is not as it was written is named by whoever decodes all of it
         return None
 
@@ -70,6 +78,7 @@ class _Stored:
     rows: int
     groups: list[RowGroup]
     dictionaries: dict[str, Dictionary] = field(default_factory=dict)
+    columns: dict[str, Array] = field(default_factory=dict)  # those that were decoded
 
     @classmethod
     def of(cls, reader: TraceReader) -> _Stored:
@@ -82,8 +91,14 @@ class _Stored:
         """Whether any row has a value."""
         return bool(self.groups) and self.groups[0].has(name)
 
+    def decode(self, names: Iterable[str]) -> None:
+        """Have these columns, of which some may have no value, before they are asked for."""
+        self.columns |= {name: self.column(name) for name in names if self.has(name)}
+
     def column(self, name: str) -> Array:
         """As a table has it; of DURATION durations."""
+        if name in self.columns:
+            return self.columns[name]
         spec = COLUMNS[FIELDS[name].column or name]
         if not self.has(name):
             return np.full(self.rows, spec.absent or 0, dtype=spec.dtype)
