@@ -35,8 +35,8 @@ from profd.tree.roles import OVERLAPPING_PHASES, nests_on_host
 _OF_ALL: Final = ("name", "kind", "phase", "is_async", DURATION, "device_type", "parent", "inputs")
 _OF_WORK: Final = ("external", "linked")
 _COLUMNS: Final = (*_OF_ALL, *_OF_WORK, "correlation", "thread", "fwd_thread")
-# A thread that decodes lets go of the GIL a hundred times for each trace, and two that do make each other wait every
-# second time, which takes longer than what is waited for: turns cost a third of that, and no time.
+# A thread that decodes lets go of the GIL a hundred times for each trace, and two that do keep each other waiting. With
+# turns they wait two fifths less often, and it takes no longer.
 _ONE_DECODES: Final = Lock()
 _OF_VIEW: Final = {MEMORY_NAME, OUT_OF_MEMORY_NAME, event_times.NAME}
 _SEGMENTS_MAX: Final = 64  # files that are open at once
