@@ -203,6 +203,7 @@ INGEST_EXPECTED_MAX: Final = 512  # processes whose chunks are awaited: each may
 INGEST_EXPECTED_PER_UID_MAX: Final = 512
 INGEST_EXPECTED_RESERVED: Final = 512  # beside, for root's and those of who runs the daemon
 INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in one incarnation
+INGEST_REMEMBERED_PER_UID_MAX: Final = 1 << 19  # threads, and such gaps, of all processes of a user: some 70 MB
 INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have overtaken and that may still come
 INGEST_WRITERS: Final = 2  # threads that check and write, users in turn, a user in one of them at a time
 INGEST_REJECTED_MAX: Final = 64  # chunks of one message that are named when they are refused; all are counted

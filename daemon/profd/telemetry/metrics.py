@@ -26,7 +26,8 @@ _LOSS_REASONS: Final = frozenset(
         *("malformed_metadata", "metadata_too_large", "repeated_stat", "stat_without_value"),
         *("too_many_fields", "too_many_stat_names"),
         *("arena_full", "dropped", "strings_full", "backed_off", "foreign_thread", "bad_chunk", "unreadable_chunk"),
-        *("crc", "header", "version", "foreign", "too_many_threads", "journal_full", "missing"),
+        *("crc", "header", "version", "foreign", "journal_full", "missing"),
+        *("too_many_threads", "too_many_threads_of_user"),
         *("inflate", "missing_chunks", "cupti_dropped", "cupti_late", "cupti_bad_time", "file_refused"),
         *("cuda_events_full", "cuda_event_failed"),
     )

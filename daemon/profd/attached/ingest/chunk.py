@@ -23,6 +23,7 @@ class Refusal(StrEnum):
     VERSION = "version"
     FOREIGN = "foreign"  # of another process or capture
     TOO_MANY_THREADS = "too_many_threads"
+    THREADS_OF_USER = "too_many_threads_of_user"  # of all processes of its user together
     JOURNAL_FULL = "journal_full"
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from profd.attached.ingest.journal_file import JournalFile
 from profd.attached.ingest.ledger import Ledger
+from profd.attached.ingest.remembered import Remembered
 from profd.attached.ingest.sink import Rejected, Sink
 from profd.attached.ingest.writer import Syncer, Writer
 from profd.disk.space import Space, Urgency
@@ -53,7 +54,8 @@ class Intake:
         self.finished = asyncio.Event()
         self.closed = False
         self._file = file
-        self._sink = Sink(file, Ledger(incarnation, epoch), ingest.syncer.written)
+        ledger = Ledger(incarnation, epoch, allowance=ingest.remembered.of(uid))
+        self._sink = Sink(file, ledger, ingest.syncer.written)
         self._ingest = ingest
         self._told: dict[tuple[str, str], int] = {}  # events by stage and reason, as the Finish said
         self._streamer: ProcessId | None = None
@@ -146,6 +148,7 @@ class Intake:
         if self.closed:
             return
         self.closed = True
+        self._ingest.writer.start(self.uid, self._sink.close)  # behind what is still being written
         self._ingest.syncer.close_file(self._file)
         self._ingest.forget(self)
         if self._holder is not None:
@@ -178,6 +181,7 @@ class Ingest:
         """`space`: of the filesystem that journals are on, where others write as well."""
         self._space = space
         self.writer = Writer()
+        self.remembered = Remembered()
         self.syncer = Syncer()
         self._expected: dict[tuple[int, int], Intake] = {}
         self._finished: OrderedDict[tuple[int, int], None] = OrderedDict()

@@ -88,8 +88,13 @@ class Sink:
             self._recovered = True
             self._file.recover(self._known)
 
+    def close(self) -> None:
+        """Nothing more is taken, and nothing is remembered of what was."""
+        self._ledger.close()
+
     def _known(self, chunk: Chunk) -> bool:
-        if self._ledger.judge(chunk) is not ChunkFacts.NEW:
+        # What its user may not have any more was once taken: nothing of a file is cut for that.
+        if self._ledger.judge(chunk) not in (ChunkFacts.NEW, Refusal.THREADS_OF_USER):
             return False
         self._ledger.stored(chunk)
         self._count(chunk)

@@ -12,11 +12,14 @@ import pytest
 from profd.attached.ingest import intake as module
 from profd.attached.ingest.intake import EXPECTED, Ingest
 from profd.attached.ingest.journal_file import JournalFile
+from profd.attached.ingest.remembered import Remembered
 from profd.errors import BadInput, Denied
 from profd.fairness.shares import Refused
+from profd.model.capture import Loss
 from profd.targets.process import ProcessId
 from profd.trust.caller import Caller
 
+from tests.support.ingest import chunk_bytes
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -96,6 +99,23 @@ async def test_a_full_host_records_those_of_others_and_of_root(tmp_path: Path) -
     await ingest.expect(6, 2, 4242, _folder(tmp_path, 6))
     ingest.close()
     assert not ingest._share._held
+
+
+async def test_threads_of_one_user_s_processes_are_bounded_together_and_told(ingest: Ingest, tmp_path: Path) -> None:
+    def sent(incarnation: int, stream: int) -> memoryview:
+        return memoryview(chunk_bytes(stream, incarnation=incarnation, epoch=2))
+
+    ingest.remembered = Remembered(each=1)
+    first, second, other = [
+        await ingest.expect(number, 2, uid, _folder(tmp_path, number)) for number, uid in ((1, 42), (2, 42), (3, 43))
+    ]
+    assert await first.take(sent(1, 0)) == []
+    assert await other.take(sent(3, 0)) == []
+    assert await second.take(sent(2, 0)) == [(0, "too_many_threads_of_user")]
+    assert second.losses == [Loss("ingest", "too_many_threads_of_user", 10)]
+    first.close()
+    assert await second.take(sent(2, 0)) == []  # what has ended holds nothing
+    assert second.events == 10
 
 
 def _folder(tmp_path: Path, number: int) -> Path:

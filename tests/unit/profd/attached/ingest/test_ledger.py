@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.ingest.chunk import Chunk, Refusal
 from profd.attached.ingest.ledger import ChunkFacts, Ledger
+from profd.attached.ingest.remembered import Allowance, Remembered
 
 
 def chunk(stream: int = 0, sequence: int = 0, *, incarnation: int = 1, epoch: int = 2, refusal=None) -> Chunk:
@@ -93,3 +94,40 @@ def test_who_always_jumps_leaves_few_gaps_and_they_come_back() -> None:
         ChunkFacts.NEW,
         ChunkFacts.NEW,
     ]
+
+
+def test_threads_and_gaps_of_one_user_are_bounded_together() -> None:
+    # 512 processes of 65,536 threads each came to 4 GB
+    allowance = Allowance(4)
+    first, second = Ledger(1, 2, allowance=allowance), Ledger(3, 2, allowance=allowance)
+    of_second = Chunk(0, 1, 3, 2, 0, 9, 1)
+    assert accept(first, chunk(0))
+    assert accept(first, chunk(1))
+    assert accept(second, of_second)  # a thread, and the one gap that there is room for
+    assert first.judge(chunk(2)) is Refusal.THREADS_OF_USER
+    assert accept(first, chunk(1, 1))  # who is known goes on
+    assert not accept(second, Chunk(0, 1, 3, 2, 0, 7, 1))
+    assert accept(second, Chunk(0, 1, 3, 2, 0, 8, 1))  # the gap is filled, and its room is free
+    assert accept(first, chunk(2))
+
+
+def test_closed_ledger_gives_its_room_back_and_takes_nothing() -> None:
+    allowance = Allowance(1)
+    first, second = Ledger(1, 2, allowance=allowance), Ledger(1, 2, allowance=allowance)
+    assert accept(first, chunk(0))
+    first.close()
+    assert first.judge(chunk(0, 1)) is Refusal.JOURNAL_FULL
+    assert accept(second, chunk(5))
+    assert second.judge(chunk(6)) is Refusal.THREADS_OF_USER
+
+
+def test_users_have_an_allowance_each_and_root_has_no_limit() -> None:
+    remembered = Remembered(each=1)
+    alice = remembered.of(4321)
+    assert remembered.of(4321) is alice
+    assert accept(Ledger(1, 2, allowance=alice), chunk(0))
+    assert Ledger(1, 2, allowance=alice).judge(chunk(0)) is Refusal.THREADS_OF_USER
+    assert Ledger(1, 2, allowance=remembered.of(4322)).judge(chunk(0)) is ChunkFacts.NEW
+    root = remembered.of(0)
+    root.use(1 << 40)
+    assert root.left(7) == 7
