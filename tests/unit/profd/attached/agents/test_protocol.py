@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,20 @@ def test_labels_of_hello_are_short() -> None:
     assert (said.agent, said.python, said.framework, said.job, said.pod) == (cut,) * 5
     with pytest.raises(Hostile, match="words"):
         hello_from_untrusted(hello(can=",".join("abcdefgh" + str(i) for i in range(AGENT_WORDS_MAX + 1))))
+
+
+def test_what_an_agent_says_is_not_interned() -> None:
+    # CPython 3.12 keeps interned texts for ever: a user who always says something else took 16 GB in an hour
+    said = hello_from_untrusted(hello(job="its job", can="its word"))
+    for text in (said.job, *said.can):
+        equal = f"{text} "[:-1]  # another object
+        assert sys.intern(equal) is equal
+
+
+def test_equal_words_of_many_agents_are_one_object() -> None:
+    first, second = (hello_from_untrusted(hello(can="ranges,stacks", job="j-17")) for _ in range(2))
+    assert first.can is second.can
+    assert first.job is second.job
 
 
 def test_hello_with_nothing_but_what_it_must_have() -> None:
