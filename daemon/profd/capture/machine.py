@@ -21,6 +21,7 @@ from profd.capture.records import TargetRecord
 from profd.model.capture import Loss, Reason, Recording, State
 from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
+from profd.model.said import brief, few
 
 _RETRY: Final = "`profctl retry`"
 _RETRY_HELPS: Final = frozenset((Reason.WORKER_DIED, Reason.DISK_FULL, Reason.STORE_UNAVAILABLE))
@@ -302,7 +303,7 @@ class Machine:
         if event.recording.state is State.DRAINING and event.recording.files:
             self._explain(event.recording)
             self.target.shortfall = event.recording.reason
-            self.target.shortfall_message = event.recording.message
+            self.target.shortfall_message = brief(event.recording.message)
             return self._collate(event.recording)
         return self._without_files(event.recording)
 
@@ -363,7 +364,7 @@ class Machine:
         target.start_ns = trace.start_ns if recording.start_ns is None else recording.start_ns
         target.end_ns = trace.end_ns if recording.end_ns is None else recording.end_ns
         target.lost = [*recording.lost, *trace.lost]
-        target.warnings = [*target.warnings, *trace.warnings]
+        target.warnings = few([*target.warnings, *trace.warnings])
         target.waterfall = [*target.waterfall, *trace.waterfall]
         # The trace has them; records are kept by the thousand.
         target.files, target.run_times, target.resident = [], RunTimes(), Resident()
@@ -417,7 +418,7 @@ class Machine:
     def _end(self, state: State, reason: Reason, message: str) -> list[Action]:
         self.target.state = state
         self.target.reason = reason
-        self.target.message = message
+        self.target.message = brief(message)
         self.target.doing = ""
         return [Settle()]
 
@@ -429,8 +430,8 @@ def _copy(recording: Recording, target: TargetRecord) -> None:
     target.end_ns = recording.end_ns
     target.lost = list(recording.lost)
     # The estimate named some before; the source knows best, the rest stays.
-    target.not_honoured = list(dict.fromkeys([*target.not_honoured, *recording.not_honoured]))
-    target.warnings = [*target.warnings, *recording.warnings]
+    target.not_honoured = few([*target.not_honoured, *recording.not_honoured])
+    target.warnings = few([*target.warnings, *recording.warnings])
     target.waterfall = list(recording.waterfall)
     target.cost = recording.cost
     target.steps = recording.steps

@@ -21,6 +21,7 @@ from profd.limits import (
     RANK_MAX,
 )
 from profd.model.capture import ProgramSteps
+from profd.model.said import few
 from profd.model.wish import Wish
 
 VERSION: Final = 1
@@ -259,8 +260,8 @@ def hexadecimal(fields: Mapping[str, str], key: str) -> int | None:
 
 
 def sentences(fields: Mapping[str, str], key: str) -> tuple[str, ...]:
-    """Sentences, `;`-separated."""
-    return tuple(text.strip() for text in fields.get(key, "").split(";") if text.strip())
+    """Sentences, `;`-separated: no more than are kept of them."""
+    return tuple(few(text.strip() for text in fields.get(key, "").split(";") if text.strip()))
 
 
 def _seconds(fields: Mapping[str, str], key: str) -> float | None:

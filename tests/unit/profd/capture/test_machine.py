@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from profd.capture import machine as m
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import TargetRecord
+from profd.limits import SAID_CHARACTERS_MAX
 from profd.model.capture import Loss, RawFile, Reason, Recording, State
 from profd.model.resident import Resident, ResidentLook
 from profd.model.run_times import RunTimes
@@ -141,6 +142,19 @@ def test_a_recording_from_request_to_store() -> None:
         2,
     )
     assert (record.start_ns, record.end_ns, record.warnings, record.files, record.doing) == (5, 9, ["w", "v"], [], "")
+
+
+def test_what_programs_say_is_bounded_in_a_record() -> None:
+    # 64 processes that said 2,700 sentences each: 240 kB a process, and 20,000 processes of a user are kept
+    machine, many = m.Machine(target()), [f"of a program: {number:0100}" for number in range(2700)]
+    machine.handle(m.Begin("sdk", 100))
+    machine.handle(m.Recorded(recording(not_honoured=many, warnings=many, message="x" * 100_000)))
+    machine.handle(m.Stored(StoredTrace("t1", 5, gpu_events=0, start_ns=6, end_ns=8, warnings=["v", *many])))
+    record = machine.target
+    for said in (record.not_honoured, record.warnings, [record.message, record.shortfall_message]):
+        assert sum(map(len, said)) < 2 * SAID_CHARACTERS_MAX + 100
+    assert record.not_honoured[0] == many[0]
+    assert record.not_honoured[-1].endswith("sentences more")
 
 
 def test_run_times_and_memory_are_kept_for_a_retry_and_not_beside_the_trace_that_has_them() -> None:

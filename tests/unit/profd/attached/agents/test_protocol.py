@@ -27,6 +27,7 @@ from profd.limits import (
     AGENT_VALUE_CHARACTERS_MAX,
     AGENT_WORDS_MAX,
     RANK_MAX,
+    SAID_SENTENCES_MAX,
 )
 
 HEADER = struct.pack("<IHHQ", 0x31474150, 1, 0, 0)
@@ -136,6 +137,14 @@ def test_what_an_agent_says_is_not_interned() -> None:
     for text in (said.job, *said.can):
         equal = f"{text} "[:-1]  # another object
         assert sys.intern(equal) is equal
+
+
+def test_few_of_many_sentences_are_taken() -> None:
+    many = ";".join(map(str, range(500)))
+    said = status_from_untrusted(Packet(PacketKind.STATUS, 1, {"not_honoured": many})).not_honoured
+    assert len(said) == SAID_SENTENCES_MAX + 1
+    assert said[:2] == ("0", "1")
+    assert said[-1] == f"and {500 - SAID_SENTENCES_MAX} sentences more"
 
 
 def test_equal_words_of_many_agents_are_one_object() -> None:
