@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +32,7 @@ class ListeningPort:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """All of them. `shared` are ports that another process listens on as well, so that nobody knows who answers."""
+    """All of them. `shared` are ports that others listen on as well, or may, so that nobody knows who answers."""
 
     listeners: tuple[ListeningPort, ...] = ()
     shared: tuple[int, ...] = ()
@@ -45,6 +44,7 @@ class _Row:
     port: int
     address: str
     inode: int
+    uid: int
 
 
 def listening(process: Process, root: Path = Path("/proc")) -> Listening:
@@ -55,14 +55,16 @@ def listening(process: Process, root: Path = Path("/proc")) -> Listening:
     mine = _sockets(folder)
     # A fork keeps its parent's listening sockets, and it is the parent that answers.
     mine -= _sockets(root / str(process.ppid))
+    rows, whole = _rows(folder)
     by_port: dict[int, list[_Row]] = {}
-    for row in _rows(folder):
+    for row in rows:
         by_port.setdefault(row.port, []).append(row)
     found: list[ListeningPort] = []
     shared: list[int] = []
     for port, rows in sorted(by_port.items()):
-        own = [row for row in rows if row.inode in mine]
-        if own and len(own) < len(rows):
+        # Inodes of sockets come round after 2^32 of them, and who makes as many in hours gets any that another has.
+        own = [row for row in rows if row.inode in mine and row.uid == process.uid]
+        if own and (len(own) < len(rows) or not whole):
             shared.append(port)
         elif own:
             address = min(row.address for row in own)
@@ -83,32 +85,37 @@ def _sockets(folder: Path) -> set[int]:
     return held
 
 
-def _rows(folder: Path) -> Iterator[_Row]:
-    """Listening sockets of the process's network, whoever owns them, that loopback reaches."""
+def _rows(folder: Path) -> tuple[list[_Row], bool]:
+    """Listening sockets of the process's network, whoever owns them, that loopback reaches; whether they are all."""
     # A host without IPv6 on its loopback still has sockets that listen on "::".
     six = _LOOPBACK_6_NAME in (procfs.read(folder / "net" / "if_inet6", _TABLE_BYTES) or b"")
+    found, whole = [], True
     for table in ("tcp", "tcp6"):
         raw = procfs.read(folder / "net" / table, _TABLE_BYTES) or b""
+        state = b""
         for line in raw.splitlines()[1:]:
             fields = line.split()
-            if len(fields) < _FIELDS or fields[3] != _LISTENING:
+            if len(fields) < _FIELDS:
                 continue
-            row = _row(fields[1], fields[9], six)
-            if row is not None:
-                yield row
+            state = fields[3]
+            if state == _LISTENING and (row := _row(fields[1], fields[9], fields[7], six)) is not None:
+                found.append(row)
+        # Somebody who listens 28,000 times leaves no room for others' rows.
+        whole = whole and not (len(raw) >= _TABLE_BYTES and state == _LISTENING)
+    return found, whole
 
 
-def _row(local: bytes, inode: bytes, six: bool) -> _Row | None:
+def _row(local: bytes, inode: bytes, uid: bytes, six: bool) -> _Row | None:
     where, _, port = local.partition(b":")
     try:
         number = int(port, 16)
         if where in (_ANY_4, _MAPPED_LOOPBACK) or (where == _ANY_6 and not six):
-            return _Row(number, f"ipv4:127.0.0.1:{number}", int(inode))
+            return _Row(number, f"ipv4:127.0.0.1:{number}", int(inode), int(uid))
         if len(where) == 8 and where.endswith(b"7F"):  # 127.x.y.z, last byte first
             octets = ".".join(str(byte) for byte in reversed(bytes.fromhex(where.decode("ascii"))))
-            return _Row(number, f"ipv4:{octets}:{number}", int(inode))
+            return _Row(number, f"ipv4:{octets}:{number}", int(inode), int(uid))
         if where in (_ANY_6, _LOOPBACK_6):
-            return _Row(number, f"ipv6:[::1]:{number}", int(inode))
+            return _Row(number, f"ipv6:[::1]:{number}", int(inode), int(uid))
     except ValueError:
         pass
     return None

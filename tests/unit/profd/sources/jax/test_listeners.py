@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from profd.limits import JAX_PORTS_MAX
+from profd.sources.jax import listeners
 from profd.sources.jax.listeners import listening
 from profd.targets.process import Process
 
@@ -44,9 +45,9 @@ class FakeProc:
             (folder / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
         (folder / "net").mkdir()
 
-    def listens(self, table: str, local: str, inode: int, state: str = "0A") -> None:
+    def listens(self, table: str, local: str, inode: int, state: str = "0A", uid: int = 1000) -> None:
         number = self.rows[table].count("\n")
-        self.rows[table] += f"{number:4}: {local} 0:0 {state} 0:0 00:0 0 0 0 {inode} 1 x\n"
+        self.rows[table] += f"{number:4}: {local} 0:0 {state} 0:0 00:0 0 {uid} 0 {inode} 1 x\n"
 
     def write(self, pid: int, ipv6: bool = True) -> None:
         net = self.root / str(pid) / "net"
@@ -103,6 +104,33 @@ def test_a_port_that_two_processes_share_is_nobodys(proc: FakeProc) -> None:
     proc.write(100)
     found = listening(JOB, proc.root)
     assert (found.listeners, found.shared) == ((), (1000,))
+
+
+def test_a_socket_of_another_user_is_not_its_own_whatever_number_it_has(proc: FakeProc) -> None:
+    proc.process_folder("100", 10, 11)
+    proc.listens("tcp", "0100007F:03E8", 10, uid=1001)
+    proc.listens("tcp", "0100007F:03E9", 11)
+    proc.write(100)
+    found = listening(JOB, proc.root)
+    assert (addresses(proc), found.shared) == (["ipv4:127.0.0.1:1001"], ())
+
+
+def test_a_table_that_is_cut_among_those_that_listen_names_nobody(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc.process_folder("100", 10)
+    proc.listens("tcp", "0100007F:03E8", 10)
+    proc.write(100)
+    size = (proc.root / "100" / "net" / "tcp").stat().st_size
+    proc.listens("tcp", "0100007F:03E9", 99)
+    proc.write(100)
+    monkeypatch.setattr(listeners, "_TABLE_BYTES", size)
+    found = listening(JOB, proc.root)
+    assert (found.listeners, found.shared) == ((), (1000,))
+    proc.listens("tcp", "0100007F:03E9", 99, state="01")
+    proc.write(100)
+    monkeypatch.setattr(listeners, "_TABLE_BYTES", (proc.root / "100" / "net" / "tcp").stat().st_size - 1)
+    assert addresses(proc) == ["ipv4:127.0.0.1:1000"]  # those that are connected come last
 
 
 def test_a_fork_does_not_answer_for_its_parent(proc: FakeProc) -> None:
