@@ -299,6 +299,7 @@ KINETO_PIDS_MAX: Final = 64
 KINETO_PROCESSES_MAX: Final = 4096
 KINETO_PROCESSES_PER_UID_MAX: Final = 1024
 KINETO_PROCESSES_RESERVED: Final = 1024  # beside, for root's and those of who runs the daemon
+KINETO_GPUS_MAX: Final = 64  # whose clients of old are counted, a place for each process and GPU
 KINETO_POLLS_PER_SECOND_MAX: Final = 50  # of one process; the shortest period libkineto can be given is 1 s
 KINETO_DATAGRAMS_PER_SECOND_MAX: Final = 2 * KINETO_POLLS_PER_SECOND_MAX  # of one process: the rest is not read
 KINETO_DATAGRAMS_PER_UID_PER_SECOND_MAX: Final = 2048  # twice what KINETO_PROCESSES_PER_UID_MAX have to say

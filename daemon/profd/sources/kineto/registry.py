@@ -186,7 +186,7 @@ class Registry:
 
     def context(self, peer: KinetoPeer, request: Context) -> int:
         """Count an old client on its GPU; how many processes share it."""
-        if peer.id not in self._processes or not 0 <= request.gpu < 1024:
+        if peer.id not in self._processes or not 0 <= request.gpu < limits.KINETO_GPUS_MAX:
             return 1
         instances = self._instances.setdefault(request.gpu, {})
         instances[peer.id] = None
@@ -208,8 +208,10 @@ class Registry:
         self._ledgers.pop(process, None)
         self._pending.pop(process, None)
         self._share.give_back(_holder(known.peer.uid))
-        for instances in self._instances.values():
+        for gpu, instances in list(self._instances.items()):
             instances.pop(process, None)
+            if not instances:  # a table keeps the size that it once had
+                del self._instances[gpu]
 
     def _admit(self, peer: KinetoPeer, request: Poll, sent_ns: int) -> _Ledger | Drop:
         known = self._processes.get(peer.id)

@@ -203,7 +203,20 @@ def test_contexts_are_counted_per_gpu() -> None:
     assert registry.context(PEER, Context(1, 0)) == 1
 
 
-@pytest.mark.parametrize("gpu", [-1, 1 << 30])
+def test_nothing_is_kept_of_gpus_whose_processes_have_ended() -> None:
+    # 1,024 processes that each named 1,024 GPUs left 37 MB for good
+    registry, other = Registry(), replace(PEER, id=ProcessId(11, 2))
+    for peer in (PEER, other):
+        registry.poll(peer, IDLE, 0, SECOND)
+        registry.context(peer, Context(0, 0))
+        registry.context(peer, Context(7, 0))
+    registry.forget(PEER.id)
+    assert sorted(registry._instances) == [0, 7]
+    registry.forget(other.id)
+    assert not registry._instances
+
+
+@pytest.mark.parametrize("gpu", [-1, limits.KINETO_GPUS_MAX, 1 << 30])
 def test_impossible_gpus_are_not_remembered(gpu: int) -> None:
     registry = Registry()
     registry.poll(PEER, IDLE, 0, SECOND)
