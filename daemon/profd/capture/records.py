@@ -20,6 +20,7 @@ from profd.model.decodable import decodable
 from profd.model.load import Load
 from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
+from profd.model.said import brief, few
 from profd.model.traits import Traits, of_older
 from profd.targets.process import Process, ProcessId
 
@@ -93,6 +94,11 @@ class TargetRecord:
         """Warnings for a caller: risks too, unless all went well and they are of no more interest."""
         return list(self.warnings) if self.state is State.STORED else [*self.risks, *self.warnings]
 
+    def shorten(self) -> None:
+        """Cut what an earlier build has kept at any length."""
+        self.message, self.shortfall_message = brief(self.message), brief(self.shortfall_message)
+        self.not_honoured, self.warnings = few(self.not_honoured), few(self.warnings)
+
     def keep(self, files: list[RawFile]) -> None:
         """Files that are still being written: what a retry finds if their source never returns."""
         self.files = list(files)
@@ -158,9 +164,12 @@ class CaptureRecord:
     def from_json(cls, value: dict[str, Any]) -> CaptureRecord:
         """A record as it was written. BadInput if the file was damaged."""
         try:
-            return msgspec.convert(value, cls)
+            record = msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
             raise BadInput(f"a capture record is damaged: {error}") from error
+        for target in record.targets:
+            target.shorten()
+        return record
 
 
 def gravest(states: list[State]) -> State:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.capture.records import CaptureRecord, TargetRecord, gravest
 from profd.errors import BadInput
+from profd.limits import SAID_CHARACTERS_MAX
 from profd.model.capture import Cost, Fleet, Loss, Options, Phase, RawFile, Reason, State
+from profd.model.said import few
 from profd.model.traits import SAMPLED, Traits
 from profproto.v1 import capture_pb2 as pb
 
@@ -79,6 +81,15 @@ def test_records_of_before_are_read_and_options_stay_flat() -> None:
     target.traits = Traits(steps=False)
     again = CaptureRecord.from_json(json.loads(json.dumps(record.to_json())))
     assert again.targets[0].known_traits == Traits(steps=False)
+
+
+def test_what_an_earlier_build_kept_at_any_length_is_cut() -> None:
+    many = [str(number) for number in range(2700)]
+    target = TargetRecord("host", 1, 2, 3, "alice", "python", not_honoured=many, warnings=many, message="x" * 100_000)
+    record = CaptureRecord("c1", "r", "alice", 3, 7, Options(duration_ns=5), targets=[target])
+    [read] = CaptureRecord.from_json(record.to_json()).targets
+    assert read.not_honoured == read.warnings == few(many)
+    assert len(read.message) <= SAID_CHARACTERS_MAX
 
 
 def test_options_are_those_of_the_contract() -> None:
