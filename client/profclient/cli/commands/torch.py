@@ -29,7 +29,12 @@ def torch() -> None:
 
 
 @torch.command()
-@click.option("--python", default=sys.executable, show_default="this one", help="Build for the torch of this Python.")
+@click.option(
+    "--python",
+    default=sys.executable,
+    show_default="this one",
+    help="Build for the torch of this Python, which runs with your rights.",
+)
 @click.option(
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
