@@ -1,0 +1,25 @@
+"""The memory that glibc's malloc keeps once this process has freed it.
+
+glibc learns from the first large block that is freed: from then on it takes blocks of that size from the heaps of
+threads, and keeps them there. Such a block is CPython's table of interned strings, 1.9 MB. `pathlib` interns each name
+of a path, and names of captures and traces are ever new, so the table fills and is made anew every two thousand
+captures: in a heap of another thread each time, which keeps the room.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+# Less than that table ever has in the daemon (0.96 MB), and more than a piece of an answer (RPC_CHUNK_BYTES).
+LARGE_BLOCK_BYTES: Final = 768 * 1024
+_M_MMAP_THRESHOLD: Final = -3
+
+
+def give_large_blocks_back() -> bool:
+    """Have blocks of LARGE_BLOCK_BYTES and more go back to the kernel once they are freed, from now on.
+
+    False, and nothing is changed, where the C library cannot be told so.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES))
