@@ -59,7 +59,7 @@ async def _serve(settings: Config, read: Callable[[], Config], senders: Senders 
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    heap.give_large_blocks_back()
+    heap.keep_little()
     with _built_for_good():
         # Imported late: `profd --version` and usage errors need none of it.
         from profd.service.assembly import Daemon

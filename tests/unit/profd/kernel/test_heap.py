@@ -1,4 +1,4 @@
-"""Where large blocks come from, in processes of their own: malloc is told for good."""
+"""What malloc keeps, in processes of their own: it is told for good."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from tests.support import mapped_blocks
+from tests.support import malloc_habits
 
-pytestmark = pytest.mark.skipif(not mapped_blocks.KNOWN, reason="this C library does not say what is mapped")
+pytestmark = pytest.mark.skipif(not malloc_habits.KNOWN, reason="this C library does not say what it keeps")
 
-TOLD = "from profd.kernel import heap; assert heap.give_large_blocks_back()\n"
+TOLD = "from profd.kernel import heap; assert heap.keep_little()\n"
+LITTLE = "large blocks: mapped, heaps: 1\n"
 
 
-@pytest.mark.parametrize(("first", "blocks"), [(TOLD, "mapped"), ("", "heap")], ids=["told", "left alone"])
-def test_large_blocks_go_back_to_the_kernel_where_malloc_is_told_so(first: str, blocks: str) -> None:
-    program = [sys.executable, "-c", first + mapped_blocks.SAYS]
-    said = subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stderr
-    assert said == f"large blocks: {blocks}\n"
+@pytest.mark.parametrize(("first", "said"), [(TOLD, LITTLE), ("", "large blocks: heap, heaps: 2\n")])
+def test_malloc_keeps_little_where_it_is_told_so(first: str, said: str) -> None:
+    program = [sys.executable, "-c", first + malloc_habits.SAYS]
+    assert subprocess.run(program, capture_output=True, text=True, check=True, timeout=60).stderr == said
