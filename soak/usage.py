@@ -12,6 +12,7 @@ from soak import victims
 
 UNITS: Final = {
     "daemon_pss": ("memory of the daemon (PSS)", "KiB"),
+    "daemon_own": ("of that, what no file has", "KiB"),
     "workers_pss": ("memory of its workers (PSS)", "KiB"),
     "descriptors": ("its descriptors", ""),
     "threads": ("its threads", ""),
@@ -27,6 +28,7 @@ class Usage:
     captures: int
     questions: int
     daemon_pss: int
+    daemon_own: int  # PSS of files changes with who else has them mapped
     workers_pss: int
     descriptors: int
     threads: int
@@ -42,6 +44,7 @@ def usage(daemon: int, state: Path, captures: int, questions: int) -> Usage:
         captures,
         questions,
         _pss(daemon),
+        _pss(daemon, "Pss_Anon"),
         sum(_pss(pid) for pid in workers),
         len(os.listdir(f"/proc/{daemon}/fd")),
         len(os.listdir(f"/proc/{daemon}/task")),
@@ -50,10 +53,10 @@ def usage(daemon: int, state: Path, captures: int, questions: int) -> Usage:
     )
 
 
-def _pss(pid: int) -> int:
-    """Its memory, what it shares divided among the sharers; 0 once it has ended."""
+def _pss(pid: int, row: str = "Pss") -> int:
+    """Its memory, what it shares divided among the sharers; 0 once it has ended. `row`: of smaps_rollup."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
+            if line.startswith(f"{row}:"):
                 return int(line.split()[1])
     return 0

@@ -30,14 +30,13 @@ from tests.support.ranks_accuracy import blame, gloo_clocks, matching, nccl_cloc
 PAIRS, JOBS = 300, 100
 REAL = int(os.environ.get("PROFD_BENCH_ANSWERS_JOBS", "5"))
 RANKS = (2, 4, 8)
-PAIRS_OF_A_KIND = 4  # jobs of two ranks: more than there are cores wait for each other's
+PAIRS_OF_A_KIND = 3  # jobs of two ranks: more than there are cores wait for each other's
 MANY_RANKS = 64
 STEPS = 20  # a trace of 100,000 events has too few outermost operators for 200
 SIZES = ((100_000 - STEPS, 1), (1_000_000 - STEPS, 1), (998_000 - STEPS, 10))  # events and copies: 10 M is the limit
 SECONDS = {"explain": 1.0, "critical": 3.0}  # of a million events
 PLANTS = ("5 ms in each 10th", "5 % always")
 NOTE_CHARS = 300
-TOLD_LEAST = 5  # jobs of which an estimate is told: of fewer no share is shown
 
 child = functools.partial(measure.child, limit=300)
 
@@ -104,8 +103,8 @@ def _without_plant() -> Iterator[Row]:
     told = [one for one in pairs if one.said.told]
     close = sum(one.close for one in told)
     what = "gloo, the plant taken out: critical, and steps of the same window without it"
-    found = f"within 10 % in {close} of {len(told)}, {len(pairs) - len(told)} not told"
-    met = close >= 0.8 * len(told) if len(told) >= TOLD_LEAST else None  # a busy host delays too much
+    found = f"told and within 10 % in {close} of {len(pairs)}, {len(pairs) - len(told)} not told"
+    met = close >= 0.8 * len(pairs)
     note = "the mean step with the plant, in ms: " + "; ".join(map(str, pairs))
     yield Row("answers", what, found, bar="8 of 10", met=met, note=note)
     within = sum(one.within for one in pairs)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from profd.answers.ranks.critical import Without, without_rank
 from profd.answers.ranks.job import job_of
 from profd.answers.ranks.matched import Group
 from profd.answers.ranks.meetings import Meetings, Met, meetings
 from profd.answers.ranks.ranks import judge
+from profd.answers.ranks.without import Without, without_rank
 from profd.events.table import Array
 from profd.query.captured import Captured
 
@@ -58,6 +57,7 @@ class Steps:
     planted: Array  # bool: of each meeting, whether its step has the plant
     step: int  # meetings in one
     late: int  # the rank with the plant
+    running: Array  # cores that each rank's process had
 
     def compared(self) -> Pair:
         """What is said of the steps with the plant, and what the others last."""
@@ -65,8 +65,8 @@ class Steps:
         lasts = {which: float(one.play()[0, -1]) for which, one in of.items()}
         count = {which: one.count // self.step * 1e6 for which, one in of.items()}
         said = without_rank(of[True], self.late, lasts[True])
-        by_step = {field.name: getattr(said, field.name) / count[True] for field in dataclasses.fields(said)}
-        return Pair(lasts[True] / count[True], Without(**by_step), lasts[False] / count[False])
+        ms = {name: getattr(said, name) / count[True] for name in ("least", "middle", "most", "delays")}
+        return Pair(lasts[True] / count[True], Without(**ms, doubt=said.doubt), lasts[False] / count[False])
 
     def _job(self, chosen: Array) -> Meetings:
         """A job of some of the steps, one behind the other: each meeting with the work before it."""
@@ -75,7 +75,7 @@ class Steps:
         never = np.zeros(work.shape, dtype=np.int64)
         group = Group("", ranks, never, never, never, ["all_reduce"] * len(at))
         met = Met(group, ranks, at, at, work, np.broadcast_to(at - 1, work.shape), shared, self.step)
-        return Meetings([met], len(at), np.zeros(len(at), dtype=np.int64), 0)
+        return Meetings([met], len(at), np.zeros(len(at), dtype=np.int64), 0, self.running)
 
 
 def pair(kind: str, ranks: int, seed: int) -> Pair:
@@ -90,11 +90,12 @@ def run(kind: str, ranks: int, seed: int) -> Steps:
         for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed):
             stored.append(Path(folder) / file.stem)
             import_trace(file, stored[-1], trace=file.stem, capture="c0123456789ab")
-        return steps_of(Captured(stored), np.array(gloo_jobs.planted(seed)))
+        running = np.array([gloo_jobs.running(Path(folder), rank) for rank in range(ranks)])
+        return steps_of(Captured(stored), np.array(gloo_jobs.planted(seed)), running)
 
 
-def steps_of(capture: Captured, planted: Array) -> Steps:
-    """Of a recorded job; `planted`: whether each step that it made has the plant."""
+def steps_of(capture: Captured, planted: Array, running: Array) -> Steps:
+    """Of a recorded job; `planted`: whether each step that it made has the plant; `running`: see Steps."""
     job = job_of(capture)
     found = meetings(job.ranks, job.matched, judge(job).aligned)
     (one,) = found.met
@@ -103,28 +104,32 @@ def steps_of(capture: Captured, planted: Array) -> Steps:
     step = one.group.place[0, one.column] * len(planted) // len(job.ranks[int(one.ranks[0])].recorded)
     _, which, count = np.unique(step, return_inverse=True, return_counts=True)
     whole = count[which] == one.step
-    return Steps(one.work[:, whole], one.shared[whole], planted[step[whole]], one.step, late)
+    return Steps(one.work[:, whole], one.shared[whole], planted[step[whole]], one.step, late, running)
 
 
 def keep(file: Path, jobs: dict[str, Steps]) -> None:
-    """In us: the work of each rank and what they share, a row each, and of each step whether it has the plant."""
+    """In us: the work of each rank and what they share, a row each; whether each step has the plant; shares."""
     kept: dict[str, Any] = {}
     for name, one in jobs.items():
         kept[name] = np.rint(np.vstack([one.work, one.shared]) / 1e3).astype(np.int32)
-        kept[f"{name}.planted"] = one.planted[:: one.step]
+        kept[f"{name}.planted"], kept[f"{name}.running"] = one.planted[:: one.step], one.running
     np.savez_compressed(file, **kept)
 
 
 def kept(file: Path) -> dict[str, Steps]:
     """The jobs of a file, of two ranks each."""
     with np.load(file) as found:
-        return {name: _kept(found[name], found[f"{name}.planted"]) for name in found if not name.endswith(".planted")}
+        return {
+            name: _kept(found[name], found[f"{name}.planted"], found[f"{name}.running"])
+            for name in found
+            if "." not in name
+        }
 
 
-def _kept(us: Array, planted: Array) -> Steps:
+def _kept(us: Array, planted: Array, running: Array) -> Steps:
     step = us.shape[1] // len(planted)
     times = us.astype(np.float64) * 1e3
-    return Steps(times[:-1], times[-1], np.repeat(planted, step), step, gloo_jobs.LATE)
+    return Steps(times[:-1], times[-1], np.repeat(planted, step), step, gloo_jobs.LATE, running)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from profd import __version__
 from profd.errors import ProfdError
 from profd.host import config
 from profd.host.config import Config, Given, Settings
+from profd.kernel import heap
 from profd.telemetry import logs
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ async def _serve(settings: Config, read: Callable[[], Config], senders: Senders 
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    heap.keep_little()
     with _built_for_good():
         # Imported late: `profd --version` and usage errors need none of it.
         from profd.service.assembly import Daemon

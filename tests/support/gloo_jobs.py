@@ -16,9 +16,10 @@ from typing import Final
 
 STEPS: Final = 80
 LATE: Final = 1  # the rank with the plant
-BLOCK, BLOCKS = 4, 60  # steps that are alike; of a job with a seed
+BLOCK, BLOCKS = 4, 300  # steps that are alike; of a job with a seed: means of fewer say too little
 NAP_SECONDS: Final = 0.003
 LIMIT_SECONDS: Final = 120  # of a job
+LIMIT_SECONDS_IN_TURNS: Final = 300
 PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "function sleep"}
 """What is planted in rank LATE, by the kind of the job: a word of the name that a cause must have."""
 LATER: Final = ("sorts", "naps", "collectives", "waits")
@@ -44,11 +45,16 @@ def run_in_turns(folder: Path, kind: str, ranks: int, seed: int) -> list[Path]:
     return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
 
+def running(folder: Path, rank: int) -> float:
+    """Cores that the process of a rank had in its steps, once the job has ended."""
+    return float((folder / f"rank{rank}.cores").read_text())
+
+
 def planted(seed: int) -> list[bool]:
-    """Of each step; in half of the blocks."""
-    blocks = [True, False] * (BLOCKS // 2)
-    random.Random(seed).shuffle(blocks)
-    return [one for one in blocks for _ in range(BLOCK)]
+    """Of each step; in one of each two blocks, so that both see the same host."""
+    chance = random.Random(seed)
+    pairs = [chance.sample([True, False], 2) for _ in range(BLOCKS // 2)]
+    return [one for pair in pairs for one in pair for _ in range(BLOCK)]
 
 
 def _run(folder: Path, kind: str, ranks: int, *seed: str) -> None:
@@ -57,7 +63,7 @@ def _run(folder: Path, kind: str, ranks: int, *seed: str) -> None:
         subprocess.Popen([*command, str(rank), str(ranks), *seed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for rank in range(ranks)
     ]
-    until = time.monotonic() + LIMIT_SECONDS
+    until = time.monotonic() + (LIMIT_SECONDS_IN_TURNS if seed else LIMIT_SECONDS)
     try:
         for process in started:
             if process.wait(max(until - time.monotonic(), 0)):
@@ -111,12 +117,16 @@ def main() -> None:
 
     for _ in range(3):
         step()
-    steps = planted(int(sys.argv[5])) if len(sys.argv) > 5 else [True] * STEPS
+    in_turns = len(sys.argv) > 5
+    steps = planted(int(sys.argv[5])) if in_turns else [True] * STEPS
     dist.barrier()
-    with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps") as profiler:
+    with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps" and not in_turns) as profiler:
+        ran, begun = time.process_time(), time.monotonic()
         for one in steps:
             step(one)
             profiler.step()
+        cores = (time.process_time() - ran) / (time.monotonic() - begun)
+    (folder / f"rank{rank}.cores").write_text(str(cores))
     profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
     dist.barrier()
 

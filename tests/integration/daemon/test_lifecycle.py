@@ -21,6 +21,7 @@ from profclient.connection import Daemon
 from profclient.errors import UnreachableError
 from profproto.v1 import host_pb2, host_pb2_grpc
 
+from tests.support import malloc_habits
 from tests.support.daemon import RunningDaemon, control_answer, running_daemon, start_daemon
 from tests.support.waiting import until
 
@@ -254,3 +255,11 @@ def test_signal_while_idle_is_the_same_for_sigint() -> None:
 def test_version() -> None:
     done = subprocess.run([sys.executable, "-m", "profd.main", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("profd 0.")
+
+
+@pytest.mark.skipif(not malloc_habits.KNOWN, reason="this C library does not say what it keeps")
+def test_a_daemon_keeps_little_of_what_it_frees() -> None:
+    program = f"import sys; from profd import main; main.main(sys.argv[1:])\n{malloc_habits.SAYS}"
+    with running_daemon(program=("-c", program)) as daemon:
+        assert daemon.stop() == 0
+        assert daemon.log.endswith("large blocks: mapped, heaps: 1\n")

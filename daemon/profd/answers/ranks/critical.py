@@ -11,18 +11,14 @@ import numpy as np
 from profd.answers.explain import FOUND, NOT_ENOUGH
 from profd.answers.finding import percent
 from profd.answers.ranks.job import Job, head, job_of, name_of
-from profd.answers.ranks.meetings import NONE, Meetings, as_others, meetings
+from profd.answers.ranks.meetings import NONE, Meetings, meetings
 from profd.answers.ranks.ranks import judge
+from profd.answers.ranks.without import NOT_PLAYED, Without, without_rank
 from profd.query.captured import Captured
 
 PLAYED_MAX: Final = 5  # ranks that are played as the others are, those with most time on the path
-DONORS: Final = 4
 MEETINGS_MIN: Final = 8
 SHARE_MIN: Final = 0.01  # of the steps, that a rank is said to cost
-# So much more a meeting may be delayed to which ranks come together than one in which they wait for a late rank, whose
-# threads are all that is to wake then: two jobs had 0.4 and 0.8.
-TOGETHER: Final = 0.5
-TOLD_WITHIN: Final = 0.1  # of an estimate, the ends of its range: further away it is not told
 
 
 def critical_of_capture(capture: Captured, limit: int = 10) -> dict[str, Any]:
@@ -99,7 +95,7 @@ def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int
             **job.ranks[rank].member.origin,
             "path_ns": round(path.work[rank]),
             "times": path.times[rank],
-            **(without[rank].as_json() if rank in without else _NOT_PLAYED),
+            **(without[rank].as_json() if rank in without else NOT_PLAYED),
         }
         for rank in order
     ]
@@ -124,43 +120,6 @@ def _answered(job: Job, found: Meetings, late: dict[int | None, str], limit: int
         ],
         "sentences": sentences,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Without:
-    """How long the steps last where a rank is as the others are. The ends are those of a second run, in 8 of 10."""
-
-    least: float  # delays shrink as the steps do
-    middle: float  # of that, and where delays stay
-    most: float  # delays stay, and meetings have more of them (TOGETHER)
-    delays: float
-
-    @property
-    def told(self) -> bool:
-        """Whether the range is narrow enough for one number."""
-        return (1 - TOLD_WITHIN) * self.middle <= self.least and self.most <= (1 + TOLD_WITHIN) * self.middle
-
-    def as_json(self) -> dict[str, int | None]:
-        """The keys of docs/json.md."""
-        middle = round(self.middle) if self.told else None
-        return {
-            "without_ns": middle,
-            "without_least_ns": round(self.least),
-            "without_most_ns": round(self.most),
-        }
-
-
-_NOT_PLAYED: Final = {"without_ns": None, "without_least_ns": None, "without_most_ns": None}
-
-
-def without_rank(found: Meetings, rank: int, whole: float) -> Without:
-    """Of the rank in this place; `whole`: how long the steps last. The mean of some draws."""
-    lasts = found.lasts(as_others(found, rank, DONORS), DONORS)
-    delays = lasts.measured - lasts.undelayed
-    less = lasts.undelayed * whole / max(whole - delays, 1.0)
-    less, stays = sorted((less, lasts.measured))
-    most = max(stays, min(stays + TOGETHER * lasts.delayed, whole))
-    return Without(less * max(1 - lasts.error, 0.0), (less + stays) / 2, most * (1 + lasts.error), delays)
 
 
 def _sentence(name: str, one: Without, whole: float) -> str:

@@ -26,7 +26,7 @@ from profd.events.table import Array
 NONE: Final = -1
 MEETINGS_MAX: Final = 50_000  # that are played; 0.2 s for 10,000
 USUAL: Final = 0.25  # quantile of the same work or meeting that is not delayed: on a busy host more than half are
-BATCHES, STUDENT = 5, 1.53  # of steps; the quantile of Student's t for these, in which 8 of 10 lie
+BATCHES_MIN, BATCH_STEPS, STUDENT = 10, 4, 1.33  # the quantile of Student's t for a few of these, in which 8 of 10 lie
 OTHERS_MIN: Final = 3  # ranks whose middle tells what a step asks of each
 
 
@@ -65,7 +65,7 @@ class Lasts:
     measured: float  # with delays as they were
     undelayed: float  # where nothing takes longer than usual
     delayed: float  # of what is measured, delays of meetings alone
-    error: float  # a share: by how much a second run of as many steps differs, in 8 of 10
+    error: float  # a share: by how much as many other steps on a host as busy differ, in 8 of 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class Meetings:
     count: int
     of: Array  # int64: which of `met` each is of
     left_out: int  # behind MEETINGS_MAX
+    running: Array | None = None  # cores that each rank's process had, as the kernel counted; None: not known of all
 
     def play(self, changed: dict[int, Array] | None = None, variants: int = 1) -> Array:
         """When each meeting ends, a row for each variant. `changed`: work by the place in `met`, variants first."""
@@ -93,14 +94,18 @@ class Meetings:
         return Lasts(measured, least, measured - met, self._error(ends.mean(axis=0)))
 
     def _error(self, ends: Array) -> float:
-        """By how much two runs of as many steps differ, in 8 of 10, as a share: from the means of some batches."""
+        """By how much as many other steps on a host as busy differ, in 8 of 10, as a share.
+
+        Batches of steps are compared with the next: a host that is busier for a while makes both longer.
+        """
         steps = [one.step for one in self.met]
         whole = sum(steps) if all(steps) else 1
-        size = max(self.count // BATCHES // whole, 1) * whole
-        lasted = np.diff(ends[size - 1 :: size], prepend=0.0)[-BATCHES:]
-        if len(lasted) < BATCHES:
+        size = min(max(self.count // whole // BATCHES_MIN, 1), BATCH_STEPS) * whole
+        lasted = np.diff(ends[size - 1 :: size], prepend=0.0)
+        if len(lasted) < BATCHES_MIN:
             return 1.0
-        return float(STUDENT * math.sqrt(2 / BATCHES) * lasted.std(ddof=1) / lasted.mean())
+        deviation = math.sqrt(float((np.diff(lasted) ** 2).mean()) / 2)
+        return STUDENT * math.sqrt(2 / len(lasted)) * deviation / float(lasted.mean())
 
     def _play(self, changed: dict[int, Array], variants: int, shared: Sequence[Array]) -> Array:
         works = [
@@ -146,7 +151,9 @@ def meetings(ranks: Sequence[Rank], found: Matched, aligned: Aligned) -> Meeting
         from_ += len(there)
         kept = places != NONE
         met.append((group, there[kept], places[kept]))
-    return Meetings(_met(ranks, met, aligned), len(order), whose[order], left_out)
+    running = [one.running for one in ranks]
+    known = None if None in running else np.array(running, dtype=np.float64)
+    return Meetings(_met(ranks, met, aligned), len(order), whose[order], left_out, known)
 
 
 def _left(group: Group, there: Array, ahead: Array) -> Array:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from profd.answers.ranks.critical import Without, without_rank
 from profd.answers.ranks.matched import Group
 from profd.answers.ranks.meetings import NONE, Meetings, Met, as_others
+from profd.answers.ranks.without import Without, without_rank
 
-from tests.support.many_ranks import ask
-from tests.support.simulated_job import STEP_NS, Plan
+from tests.support.importing import import_trace
+from tests.support.many_ranks import CAPTURE, ask
+from tests.support.simulated_job import STEP_NS, Plan, files
 from tests.unit.profd.answers.ranks.test_ranks import stored
 
 SEEDS = range(40)
@@ -52,6 +53,23 @@ def test_a_range_is_said_where_collectives_are_delayed_as_on_a_busy_host(tmp_pat
         r"If rank 1 were as the others, the steps were \d+ % to \d+ % shorter; not told more close", sentence
     )
     assert "Rank 1 comes" in sentence
+
+
+@pytest.mark.parametrize(("ran", "is_told"), [(None, False), (0.05, True)])
+def test_a_number_is_told_beside_delays_where_the_processes_are_known_to_wait(
+    tmp_path: Path, ran: float | None, is_told: bool
+) -> None:
+    """GIVEN each second collective lasts up to 6 ms longer WHEN the kernel counted how long the processes ran."""
+    said: dict[str, Any] = {}
+    if ran is not None:
+        thread = {"id": 1, "name": "python", "lasted_ns": 1000, "ran_ns": 0, "queued_ns": 0}
+        said = {"run_times": {"lasted_ns": 1000, "threads": [thread], "others": 1, "others_ran_ns": round(ran * 1000)}}
+    traces = []
+    for rank, path in enumerate(files(tmp_path, Plan(late={1: 2_000_000}, delays=6_000_000, steps=120))):
+        traces.append(tmp_path / f"stored{rank}")
+        import_trace(path, traces[-1], trace=f"t{rank}", capture=CAPTURE, host="node0", **said)
+    (first, *_) = ask("critical", traces)["ranks"]
+    assert (first["without_ns"] is not None) == is_told
 
 
 def test_nobody_is_named_where_no_rank_is_late(tmp_path: Path) -> None:
