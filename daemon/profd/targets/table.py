@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +51,7 @@ class _Facts:
     job: str
     mapped: Mapped
     python: bool
-    torch_version: str
+    torch_version: str | None  # None: its disk did not answer
     gpus: tuple[int, ...]
 
 
@@ -233,7 +233,7 @@ class ProcessTable:
             gpus=facts.gpus,
             framework=facts.mapped.framework or ("python" if facts.python else ""),
             python=facts.python,
-            torch_version=facts.torch_version,
+            torch_version=facts.torch_version or "",
             cuda=facts.mapped.cuda,
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
@@ -255,13 +255,23 @@ class ProcessTable:
         """Facts of a process: cached ones if nothing can have changed since they were read."""
         facts = self._facts.get(identity)
         if facts and _holds(facts, stat):
-            return facts
+            return facts if facts.torch_version is not None else self._with_version(identity, facts)
         if unread:  # it is shown as it was, and where nothing is known of its program, by its name
             return facts if facts and facts.image == stat.image else self._look(identity.pid, stat, facts, by_name=True)
         found = self._look(identity.pid, stat, facts)
         self._rate.take(payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found
+        with self._lock:
+            self._keep(identity, found)
+        return found
+
+    def _with_version(self, identity: ProcessId, facts: _Facts) -> _Facts:
+        """Facts of a process whose disk did not answer, which is asked again when it may be."""
+        version = torch_version(self._root / str(identity.pid) / "root", facts.mapped.torch_library)
+        if version is None:
+            return facts
+        found = replace(facts, torch_version=version)
         with self._lock:
             self._keep(identity, found)
         return found
@@ -291,7 +301,7 @@ class ProcessTable:
         executable, variables = os.fsdecode(link), environ.parse_environ(environment)
         # Unreadable maps (not permitted) leave what names tell.
         mapped = parse_maps(maps)
-        known = before is not None and before.torch_version  # of a disk that did not answer it is asked again
+        known = before is not None and before.torch_version
         if before is not None and known and before.mapped.torch_library == mapped.torch_library:
             version = before.torch_version
         else:

@@ -14,6 +14,8 @@ import pytest
 from profd.errors import Exhausted, NotFound
 from profd.targets import look_rate as look_rate_module
 from profd.targets import table as table_module
+from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.office import errands
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
@@ -50,6 +52,30 @@ def test_everything_of_a_training_process(tmp_path: Path) -> None:
     assert process.namespace_pids == (300, 7)
     assert not process.stopped
     assert not process.zombie
+
+
+def test_the_version_behind_a_disk_that_did_not_answer_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a process that stays as it is, and whose disk answers when it is asked for the third time
+    fake = Fake(tmp_path, 300, command=["python3"], maps=[f"{SITE}/torch/lib/libtorch_cpu.so"]).write()
+    package = fake.folder / "root" / SITE.lstrip("/") / "torch"
+    package.mkdir(parents=True)
+    (package / "version.py").write_text("__version__ = '2.13.0'\n")
+    asked: list[str] = []
+    once = errands.once
+
+    def late(folder: Path, *question: Any) -> Any:
+        asked.append(folder.name)
+        if len(asked) < 3:
+            raise NoAnswer("files of its user did not answer some seconds ago")
+        return once(folder, *question)
+
+    monkeypatch.setattr(errands, "once", late)
+    table = ProcessTable(tmp_path)
+    # WHEN it is listed THEN what else is known is remembered, and the version comes once it can be had
+    assert [table.snapshot()[0].torch_version for _ in range(4)] == ["", "", "2.13.0", "2.13.0"]
+    assert asked == ["300"] * 3
 
 
 SERVICE: dict[str, Any] = {
