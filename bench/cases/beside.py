@@ -134,7 +134,9 @@ def _steps(taken: list[pairing.Round]) -> Row:
 def _cores(captures: list[dict[str, Any]]) -> Row:
     cores = os.cpu_count() or 1
     said = [[target["cost"]["detail"] or "" for target in capture["targets"]] for capture in captures]
-    shares = [sum(_number(r"([\d.e+-]+) % of one core", text) for text in of) / 100 / cores for of in said]
+    # Of the whole window: a sampler that has taken its share ends before it.
+    spent = [sum(_number(r"([\d.]+) s, [\d.e+-]+ % of one core", text) for text in of) for of in said]
+    shares = [seconds / cores / WINDOW_SECONDS for seconds in spent]
     starts = [sum(_number(r"([\d.]+) s before its first sample", text) for text in of) for of in said]
     sampled = min(sum("% of one core" in text for text in of) for of in said)
     return Row(

@@ -502,7 +502,9 @@ class PySpyRecorder:
             return Cost(detail=how)
         share = 100 * self._cpu_seconds / max(self._seconds(), 1e-3)
         began = f", and {self._start_cpu_seconds:.2f} s before its first sample" if self._start_cpu_seconds else ""
-        detail = f"CPU time of py-spy beside the process, {share:.2g} % of one core{began}; {how}"
+        detail = (
+            f"CPU time of py-spy beside the process, {self._cpu_seconds:.2f} s, {share:.2g} % of one core{began}; {how}"
+        )
         return Cost(how="measured", seconds=self._cpu_seconds, detail=detail)
 
     async def _let_go(self, pyspy: asyncio.subprocess.Process) -> None:
