@@ -73,6 +73,29 @@ class Live:
         targets = self.profctl("ps")
         return set(pids) <= {target["pid"] for target in targets if "kineto" in target["sources"]}
 
+    def attached(self) -> set[int]:
+        """Pids of processes that record themselves when they are asked (`sdk`)."""
+        return {target["pid"] for target in self.profctl("ps") if "sdk" in target["sources"]}
+
+
+def say(job: subprocess.Popen[str], line: str) -> None:
+    """Write a line to a job."""
+    assert job.stdin is not None
+    job.stdin.write(f"{line}\n")
+    job.stdin.flush()
+
+
+def hear(job: subprocess.Popen[str]) -> float:
+    """The number that a job writes next."""
+    assert job.stdout is not None
+    return float(job.stdout.readline())
+
+
+def ask(job: subprocess.Popen[str], line: str) -> float:
+    """The number with which a job answers a line."""
+    say(job, line)
+    return hear(job)
+
 
 def _end(process: subprocess.Popen[Any]) -> None:
     process.kill()

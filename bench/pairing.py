@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench.measure import Row
+
 WITHOUT = "off"
 _DRAWS = 400
 Round = dict[str, float]
@@ -43,6 +45,20 @@ def added(rounds: Sequence[Round], way: str) -> float:
 def ratio(rounds: Sequence[Round], way: str, peer: str) -> Estimate:
     """What a way adds, over what a peer adds."""
     return estimate(rounds, lambda drawn: added(drawn, way) / added(drawn, peer))
+
+
+def steps_row(case: str, what: str, taken: Sequence[Round], way: str, bar: float) -> Row:
+    """How much longer a block takes that way, held against a bar. A block: one step."""
+    found = estimate(taken, lambda drawn: cost(drawn, way) / cost(drawn, WITHOUT))
+    return Row(
+        case,
+        what,
+        f"{found.value:.4f}x ({found.low:.4f} to {found.high:.4f})",
+        ratio=found.value,
+        bar=f"<= {bar}",
+        met=found.value <= bar,
+        note=f"a step takes {cost(taken, WITHOUT) / 1e6:.2f} ms",
+    )
 
 
 def estimate(rounds: Sequence[Round], of: Callable[[Sequence[Round]], float]) -> Estimate:

@@ -94,7 +94,7 @@ def _first_event(live: Live, what: str, program: str, estimated: bool) -> Row:
     os.environ["PROFD_ADDRESS"] = live.environment["PROFD_ADDRESS"]
     if job.stdout is None or job.stdout.readline() != "ready\n":
         raise RuntimeError("the job ended")
-    wait_until("the job attaches", lambda: _attached(live) >= {job.pid})
+    wait_until("the job attaches", lambda: live.attached() >= {job.pid})
     found, floors = [], []
     with Daemon() as daemon, contextlib.closing(EmptyCall(live.folder)) as empty:
         for _ in range(CAPTURES):
@@ -146,10 +146,6 @@ def _empty_call(folder: Path) -> Row:
     )
 
 
-def _attached(live: Live) -> set[int]:
-    return {target["pid"] for target in live.profctl("ps") if "sdk" in target["sources"]}
-
-
 def _delay_ms(live: Live, daemon: Daemon, pid: int, estimated: bool) -> float | None:
     selector = capture_pb2.Selector(pids=[pid])
     options = capture_pb2.Options(duration_ns=WINDOW_NS, source="sdk")
@@ -181,10 +177,10 @@ def _idle() -> Iterator[Row]:
         for child in attached:
             live.stack.callback(child.kill)
         for _ in range(3):
-            _attached(live)  # the daemon has listed as many processes before as after
+            live.attached()  # the daemon has listed as many processes before as after
         before_bytes = process.memory_info().rss
         parent.stdin.close()
-        wait_until("all attach", lambda: len(_attached(live)) >= PROCESSES)
+        wait_until("all attach", lambda: len(live.attached()) >= PROCESSES)
         time.sleep(2)  # what `ps` set in motion is over
         each_kb = (process.memory_info().rss - before_bytes) / PROCESSES / 1024
         wakes, used = _wakes(attached), _cpu_seconds(process)

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from bench import pairing
-from bench.live import Live, profd, wait_until
+from bench.live import Live, hear, profd, say, wait_until
 from bench.measure import Row
 
 RANKS, THREADS = 8, 64
@@ -58,7 +58,7 @@ def rows(events: int) -> Iterator[Row]:
     del events
     with profd() as live, ThreadPoolExecutor(1) as beside:
         jobs = [live.job(LOOP, enabled=False) for _ in range(RANKS)]
-        wait_until("the jobs attach", lambda: _attached(live, [job.pid for job in jobs]))
+        wait_until("the jobs attach", lambda: {job.pid for job in jobs} <= live.attached())
         _turn(jobs, 2.0)
         taken: list[pairing.Round] = []
         captures: list[dict[str, Any]] = []
@@ -71,12 +71,9 @@ def rows(events: int) -> Iterator[Row]:
                 if capture is not None:
                     captures.append(capture.result())
             taken.append(found)
-    yield _steps(taken)
+    what = f"steps of {RANKS} ranks of {THREADS} threads in a capture with samples, without one, {ROUNDS} pairs"
+    yield pairing.steps_row("beside", what, taken, BESIDE, STEPS_BAR)
     yield _cores(captures)
-
-
-def _attached(live: Live, pids: list[int]) -> bool:
-    return set(pids) <= {target["pid"] for target in live.profctl("ps") if "sdk" in target["sources"]}
 
 
 def _capture(live: Live, jobs: list[subprocess.Popen[str]]) -> dict[str, Any]:
@@ -104,31 +101,8 @@ def _samplers(live: Live) -> int:
 
 def _turn(jobs: list[subprocess.Popen[str]], seconds: float) -> float:
     for job in jobs:
-        assert job.stdin is not None
-        job.stdin.write(f"{seconds}\n")
-        job.stdin.flush()
-    return statistics.fmean(_said(job) for job in jobs)
-
-
-def _said(job: subprocess.Popen[str]) -> float:
-    assert job.stdout is not None
-    return float(job.stdout.readline())
-
-
-def _steps(taken: list[pairing.Round]) -> Row:
-    def ratio(drawn: Any) -> float:
-        return pairing.cost(drawn, BESIDE) / pairing.cost(drawn, pairing.WITHOUT)
-
-    found = pairing.estimate(taken, ratio)
-    return Row(
-        "beside",
-        f"steps of {RANKS} ranks of {THREADS} threads in a capture with samples, without one, {ROUNDS} pairs",
-        f"{found.value:.4f}x ({found.low:.4f} to {found.high:.4f})",
-        ratio=found.value,
-        bar=f"<= {STEPS_BAR}",
-        met=found.value <= STEPS_BAR,
-        note=f"a step takes {pairing.cost(taken, pairing.WITHOUT) / 1e6:.2f} ms",
-    )
+        say(job, str(seconds))
+    return statistics.fmean(map(hear, jobs))
 
 
 def _cores(captures: list[dict[str, Any]]) -> Row:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 import time
 from collections.abc import Iterator
 
 import psutil
 
-from bench.live import Live, profd, wait_until
+from bench.live import Live, ask, profd, wait_until
 from bench.measure import Row, spread
 
 PROCESSES = 8
@@ -67,7 +66,7 @@ def _steps(live: Live) -> Iterator[Row]:
     ours, mode = [], []
     for turn in range(PAIRS):
         order = (on, alone, off) if turn % 2 else (off, alone, on)
-        taken = {job.pid: _turn(job) for job in order}
+        taken = {job.pid: ask(job, "go") for job in order}
         ours.append(taken[on.pid] / taken[alone.pid])
         mode.append(taken[alone.pid] / taken[off.pid])
     for what, ratios, bar in (
@@ -83,12 +82,3 @@ def _steps(live: Live) -> Iterator[Row]:
             bar=bar,
             note=f"turns: {spread(ratios)}",
         )
-
-
-def _turn(job: subprocess.Popen[str]) -> float:
-    """Let one loop run its steps; the median step in seconds."""
-    if job.stdin is None or job.stdout is None:
-        raise RuntimeError("a job without pipes")
-    job.stdin.write("go\n")
-    job.stdin.flush()
-    return float(job.stdout.readline())

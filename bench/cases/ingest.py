@@ -99,7 +99,7 @@ class Watched:
 
 def _live(live: Live) -> Iterator[Row]:
     jobs = [live.job(JOB.replace("RATE", repr(RATE / JOBS)), enabled=False) for _ in range(JOBS)]
-    wait_until("the jobs attach", lambda: _attached(live, {job.pid for job in jobs}))
+    wait_until("the jobs attach", lambda: {job.pid for job in jobs} <= live.attached())
     pids = [argument for job in jobs for argument in ("--pid", str(job.pid))]
     with ThreadPoolExecutor(1) as thread:
         asked = ("start", *pids, "--source", "sdk", "--duration", f"{SECONDS:g}s", "--force")
@@ -130,10 +130,6 @@ def _live(live: Live) -> Iterator[Row]:
         note=f"first third {first / 1e6:.0f} MB, last third {last / 1e6:.0f} MB; "
         f"streamer {max(used.streamer_rss) / 1e6:.0f} MB without the arenas it maps",
     )
-
-
-def _attached(live: Live, pids: set[int]) -> bool:
-    return pids <= {target["pid"] for target in live.profctl("ps") if "sdk" in target["sources"]}
 
 
 def _watch(live: Live, jobs: list[psutil.Process], capture: Future[Any]) -> Watched:

@@ -133,7 +133,7 @@ def _of(live: Live, job: subprocess.Popen[str], group: MemoryCgroup, threads: in
     assert job.stdin is not None
     assert job.stdout is not None
     job.stdout.readline()
-    wait_until("the job is attached", lambda: _attached(live, job.pid))
+    wait_until("the job is attached", lambda: job.pid in live.attached())
     job.stdin.write(f"{threads} {count}\n")
     job.stdin.flush()
     job.stdout.readline()
@@ -159,7 +159,3 @@ def _watch(group: MemoryCgroup, seen: list[tuple[float, int]], over: threading.E
     while not over.wait(0.01):
         with suppress(OSError):
             seen.append((time.monotonic(), group.charged))
-
-
-def _attached(live: Live, pid: int) -> bool:
-    return any(target["pid"] == pid and "sdk" in target["sources"] for target in live.profctl("ps"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from bench.live import Live, profd, wait_until
+from bench.live import profd, wait_until
 from bench.measure import Row
 
 RATE = 500_000
@@ -60,7 +60,7 @@ def soak(seconds: float) -> Iterator[Row]:
         job = live.job(JOB.replace("RATE", str(RATE)), enabled=False)
         assert job.stdout is not None
         job.stdout.readline()
-        wait_until("the job attaches", lambda: _attached(live, job.pid))
+        wait_until("the job attaches", lambda: job.pid in live.attached())
         watched = Watched(before=psutil.Process(job.pid).memory_info().rss)
         asked = (
             "start",
@@ -80,10 +80,6 @@ def soak(seconds: float) -> Iterator[Row]:
         segments = sorted((live.folder / "s").rglob(f"{target['trace']}/segment-*.parquet"))
         yield _rate(target, seconds, segments)
         yield _memory(watched, seconds)
-
-
-def _attached(live: Live, pid: int) -> bool:
-    return any(target["pid"] == pid and "sdk" in target["sources"] for target in live.profctl("ps"))
 
 
 def _watch(job: psutil.Process, capture: Future[Any], watched: Watched) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 from profd.sources.pyspy import tool
 
+from bench.live import ask
 from bench.measure import Row, spread
 
 HZ = 100
@@ -53,14 +54,14 @@ def _paired(program: Path, threads: int) -> Row:
         [sys.executable, "-c", LOOP, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        _turn(job)
+        ask(job, "")
         ratios, shares = [], []
         for pair in range(PAIRS):
             if pair % 2:
                 taken, share = _sampled(program, job)
-                alone = _turn(job)
+                alone = ask(job, "")
             else:
-                alone = _turn(job)
+                alone = ask(job, "")
                 taken, share = _sampled(program, job)
             ratios.append(taken / alone)
             shares.append(share)
@@ -70,15 +71,6 @@ def _paired(program: Path, threads: int) -> Row:
     what = f"samples at {HZ} Hz of a busy loop with {threads} thread{'s' if threads > 1 else ''}"
     beside = f"the sampler takes {statistics.median(shares):.1%} of a core"
     return Row("sampling", f"{what}: its CPU time with / without", f"{spread(ratios)}x", note=beside)
-
-
-def _turn(job: subprocess.Popen[str]) -> float:
-    """CPU seconds of the work."""
-    assert job.stdin is not None
-    assert job.stdout is not None
-    job.stdin.write("\n")
-    job.stdin.flush()
-    return float(job.stdout.readline())
 
 
 def _sampled(program: Path, job: subprocess.Popen[str]) -> tuple[float, float]:
@@ -100,7 +92,7 @@ def _sampled(program: Path, job: subprocess.Popen[str]) -> tuple[float, float]:
             assert sampler.poll() is None
         watched = psutil.Process(sampler.pid)
         before, begin = sum(watched.cpu_times()[:2]), time.perf_counter()
-        taken = _turn(job)
+        taken = ask(job, "")
         share = (sum(watched.cpu_times()[:2]) - before) / (time.perf_counter() - begin)
         sampler.send_signal(2)
         sampler.communicate()

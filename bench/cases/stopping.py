@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from profclient.connection import Daemon
 from profproto.v1 import capture_pb2
 
-from bench.live import Live, profd, wait_until
+from bench.live import profd, wait_until
 from bench.measure import Row
 
 TIMES = 5
@@ -81,7 +81,7 @@ def rows(events: int) -> Iterator[Row]:
         job = live.job(JOB.replace("EVENTS", str(events)), enabled=False)
         if job.stdout is None or job.stdin is None or job.stdout.readline() != "ready\n":
             raise RuntimeError("the job ended")
-        wait_until("the job attaches", lambda: _attached(live, job.pid))
+        wait_until("the job attaches", lambda: job.pid in live.attached())
         os.environ["PROFD_ADDRESS"] = live.environment["PROFD_ADDRESS"]
         stops = []
         with Daemon() as daemon:
@@ -120,10 +120,6 @@ def rows(events: int) -> Iterator[Row]:
 
 def _listed(milliseconds: list[float]) -> str:
     return ", ".join(f"{each:.1f}" for each in milliseconds)
-
-
-def _attached(live: Live, pid: int) -> bool:
-    return any(target["pid"] == pid and "sdk" in target["sources"] for target in live.profctl("ps"))
 
 
 def _start(daemon: Daemon, pid: int) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from bench import pairing
-from bench.live import Live, profd, wait_until
+from bench.live import Live, ask, profd, wait_until
 from bench.measure import Row
 
 ROUNDS = 40
@@ -57,37 +56,24 @@ def rows(events: int) -> Iterator[Row]:
     taken: list[pairing.Round] = []
     with profd() as live:
         job = live.job(LOOP, enabled=False)
-        wait_until("the job attaches", lambda: _sdk(live, job.pid))
+        wait_until("the job attaches", lambda: job.pid in live.attached())
         live.profctl("start", "--pid", str(job.pid), "--duration", "10m", "--detach")
-        _turn(job)
+        ask(job, str(BLOCK_SECONDS))
         for number in range(ROUNDS):
             ways = (pairing.WITHOUT, WATCHED) if number % 2 else (WATCHED, pairing.WITHOUT)
             taken.append({way: _block(live, job, WATCHERS if way == WATCHED else 0) for way in ways})
 
-    def ratio(drawn: Any) -> float:
-        return pairing.cost(drawn, WATCHED) / pairing.cost(drawn, pairing.WITHOUT)
-
-    found = pairing.estimate(taken, ratio)
-    yield Row(
-        "watched",
-        f"steps of a recorded job while {WATCHERS} tabs watch, while none does, {ROUNDS} pairs of {BLOCK_SECONDS:g} s",
-        f"{found.value:.4f}x ({found.low:.4f} to {found.high:.4f})",
-        ratio=found.value,
-        bar=f"<= {STEPS_BAR}",
-        met=found.value <= STEPS_BAR,
-        note=f"a step takes {pairing.cost(taken, pairing.WITHOUT) / 1e6:.2f} ms",
+    what = (
+        f"steps of a recorded job while {WATCHERS} tabs watch, while none does, {ROUNDS} pairs of {BLOCK_SECONDS:g} s"
     )
-
-
-def _sdk(live: Live, pid: int) -> bool:
-    return any(target["pid"] == pid and "sdk" in target["sources"] for target in live.profctl("ps"))
+    yield pairing.steps_row("watched", what, taken, WATCHED, STEPS_BAR)
 
 
 def _block(live: Live, job: subprocess.Popen[str], watchers: int) -> float:
     """Mean ns of a step."""
     tabs = [_watcher(live) for _ in range(watchers)]
     try:
-        return _turn(job)
+        return ask(job, str(BLOCK_SECONDS))
     finally:
         for tab in tabs:
             tab.kill()
@@ -104,11 +90,3 @@ def _watcher(live: Live) -> subprocess.Popen[str]:
     if not tab.stdout.readline():
         raise RuntimeError("a watcher was told nothing")
     return tab
-
-
-def _turn(job: subprocess.Popen[str]) -> float:
-    assert job.stdin is not None
-    assert job.stdout is not None
-    job.stdin.write(f"{BLOCK_SECONDS}\n")
-    job.stdin.flush()
-    return float(job.stdout.readline())

@@ -9,7 +9,7 @@ forbidden one are told apart only by processes the caller could see in /proc any
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,22 +81,20 @@ def select(
     uid: int,
     admin: bool,
     own: Collection[int] = (),
-    traceable: Callable[[Process], bool] | None = None,
 ) -> Selection:
     """The processes a selector means.
 
     `own` are the pids of the daemon and its workers: never targets. A pid that
     is named is a match whatever it runs; through any other criterion, and as a
-    descendant, only `traceable` processes are (a user's shells and editors are
+    descendant, only traceable processes are (a user's shells and editors are
     not what `--user` means). Raises NotFound or Denied.
     """
-    traceable = traceable or _is_traceable
     candidates = {p.id.pid: p for p in processes if p.id.pid not in own and not p.zombie}
     missing = _missing_pids(selector, candidates)
-    matches = {pid: p for pid, p in candidates.items() if _matches(selector, p, traceable)}
+    matches = {pid: p for pid, p in candidates.items() if _matches(selector, p)}
     if selector.children:
         for process in Families(candidates.values()).below(list(matches)):
-            if traceable(process):
+            if _is_traceable(process):
                 matches[process.id.pid] = process
     found = [matches[pid] for pid in sorted(matches)]
     allowed = [p for p in found if may_profile(p, uid=uid, admin=admin)]
@@ -110,7 +108,7 @@ def select(
 
 def matching(selector: Selector, processes: Iterable[Process]) -> list[Process]:
     """The processes that meet a selector's criteria, whoever asks, without descendants."""
-    return [process for process in processes if _matches(selector, process, _is_traceable)]
+    return [process for process in processes if _matches(selector, process)]
 
 
 def _is_traceable(process: Process) -> bool:
@@ -161,10 +159,10 @@ def _missing_pids(selector: Selector, candidates: dict[int, Process]) -> tuple[i
     return gone
 
 
-def _matches(selector: Selector, process: Process, traceable: Callable[[Process], bool]) -> bool:
+def _matches(selector: Selector, process: Process) -> bool:
     if selector.pids and process.id.pid not in selector.pids:
         return False
-    if not selector.pids and not traceable(process):
+    if not selector.pids and not _is_traceable(process):
         return False
     return (
         (not selector.users or process.user in selector.users or str(process.uid) in selector.users)
