@@ -108,10 +108,9 @@ class _Archive:
 def _written_anew(
     reader: TraceReader, folder: Path, window: Window | None, min_duration_ns: int, progress: Progress
 ) -> TraceMeta:
-    writer = TraceWriter(folder)
     cut = window is not None or min_duration_ns > 0
     kept = np.full(len(reader), not cut)
-    with disk(folder):
+    with disk(folder), TraceWriter(folder) as writer:
         for table in tables(reader, None, window, min_duration_ns):
             kept[numbers_of(table)] = True
             columns = {name: table.columns[name] for name in table.columns if name not in DERIVED}

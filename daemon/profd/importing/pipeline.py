@@ -83,9 +83,10 @@ class _Import:
         self._stored = 0  # rows
 
     def run(self, files: list[dict[str, Any]], fds: list[int]) -> dict[str, Any]:
-        self._decode_all(files, fds)
-        self._store()
-        meta = self._finish()
+        with self._writer:
+            self._decode_all(files, fds)
+            self._store()
+            meta = self._finish()
         return {
             "events": meta.events,
             "gpu_events": meta.gpu_events or 0,

@@ -22,8 +22,9 @@ def rewritten(trace: Path, folder: Path) -> TraceMeta:
 
     A segment at a time is in memory. Raises BadTrace where it cannot be read, Exhausted where the disk refuses.
     """
-    reader, writer = TraceReader(trace), TraceWriter(folder)
-    for table in reader.iterate():
-        writer.write_segment(table)
-    writer.write_flows(reader.flows(), reader.dictionaries)
-    return writer.finish(copy(reader.meta))
+    reader = TraceReader(trace)
+    with TraceWriter(folder) as writer:
+        for table in reader.iterate():
+            writer.write_segment(table)
+        writer.write_flows(reader.flows(), reader.dictionaries)
+        return writer.finish(copy(reader.meta))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,9 @@ class TraceWriter:
 
     Segments in order, flows and late patches whenever they are known, `finish`
     last. Not finishing leaves a directory without `meta.json`, which is no
-    trace. Raises Exhausted when the disk does not take it, ValueError for rows
-    out of order (a fault of the caller).
+    trace. A context, after which nothing is written any more: a directory that
+    is removed too early would get files again. Raises Exhausted when the disk
+    does not take it, ValueError for rows out of order (a fault of the caller).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -52,6 +53,12 @@ class TraceWriter:
         # Arrow encodes and compresses without the GIL: one segment is written while the next is made.
         self._background = ThreadPoolExecutor(1, "segment-writer")
         self._writing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._background.shutdown()
 
     @property
     def rows(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from pathlib import Path
 
 import duckdb
@@ -246,3 +248,21 @@ def test_no_flows_is_an_empty_set(tmp_path):
     TraceWriter(tmp_path).finish(TraceMeta())
     assert len(TraceReader(tmp_path).flows().id) == 0
     assert len(TraceReader(tmp_path).read()) == 0
+
+
+def test_nothing_appears_any_more_after_a_failure(tmp_path, monkeypatch):
+    """The directory is removed then; a segment that its thread still wrote kept it there."""
+    began, goes_on, wrote = threading.Event(), threading.Event(), []
+
+    def slow(path, *_):
+        began.set()
+        goes_on.wait(10)
+        wrote.append(path.name)
+
+    monkeypatch.setattr("profd.segments.writer.write_segment_file", slow)
+    with contextlib.suppress(ZeroDivisionError), TraceWriter(tmp_path) as writer:
+        writer.write_segment(random_table(1, 5, 0, 0))
+        began.wait(10)
+        threading.Timer(0.05, goes_on.set).start()
+        raise ZeroDivisionError
+    assert wrote == [segment_file(0)]
