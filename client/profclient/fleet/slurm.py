@@ -5,7 +5,6 @@ Tried with 22.05. `--overlap` (20.11 and later) lets a step share what the job's
 
 from __future__ import annotations
 
-import asyncio
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -111,6 +110,8 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 async def unfit(hosts: Sequence[str]) -> dict[str, str]:
     """Which of these nodes are down, and the controller's word for it. Nothing where it does not say."""
+    import asyncio  # here: the first question to the controller does not wait for it
+
     asked = ("sinfo", "--local", "--all", "--Node", "--noheader", "--nodes", ",".join(hosts), "--format=%N|%T")
     try:
         said, _ = await asyncio.to_thread(_asked, *asked)

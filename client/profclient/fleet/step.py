@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from profclient.errors import ClientError, UnreachableError, UsageError
@@ -17,7 +18,7 @@ from profclient.fleet.hostlist import hosts as hosts_of
 from profclient.relay.lines import GONE, HERE, NOISE_BYTES_MAX, OF, TO, Garbled, Sorter
 from profclient.text import printable
 
-GATHER_SECONDS: Final = 0.05  # from the first host that asks to the process
+GATHER_SECONDS: Final = 0.05  # at most, from the first host that asks to the process
 HERE_SECONDS: Final = 60.0  # srun gives up a node that does not answer after 20 s
 ATTEMPTS_MAX: Final = 3
 WAITING_BYTES_MAX: Final = 8 << 20  # of a relay, unread: more than all windows of its connections
@@ -187,10 +188,15 @@ class Steps:
         command: Callable[[Sequence[str]], list[str]],
         environ: Mapping[str, str],
         unfit: Callable[[Sequence[str]], Awaitable[dict[str, str]]],
+        together: int,
     ) -> None:
-        """`command` carries the relays of these hosts; `unfit` says which of them no step can use, and why."""
-        self._command, self._environ, self._unfit = command, environ, unfit
+        """`command` carries the relays of these hosts; `unfit` says which of them no step can use, and why.
+
+        `together`: as many hosts ask at the same time at most, so that nobody waits for more.
+        """
+        self._command, self._environ, self._unfit, self._together = command, environ, unfit, together
         self._asking: dict[str, asyncio.Future[Carrier]] = {}
+        self._all_ask = asyncio.Event()
         self._openings: set[asyncio.Task[None]] = set()
         self._steps: list[Step] = []
 
@@ -198,11 +204,14 @@ class Steps:
         """For one conversation with the host. Raises ClientError."""
         loop = asyncio.get_running_loop()
         if not self._asking:
+            self._all_ask.clear()
             task = loop.create_task(self._open())
             self._openings.add(task)
             task.add_done_callback(self._openings.discard)
         asked: asyncio.Future[Carrier] = loop.create_future()
         self._asking[host] = asked
+        if len(self._asking) >= self._together:
+            self._all_ask.set()
         return await asked
 
     async def close(self) -> None:
@@ -213,7 +222,8 @@ class Steps:
         await asyncio.gather(*(step.close() for step in self._steps))
 
     async def _open(self) -> None:
-        await asyncio.sleep(GATHER_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_ask.wait(), GATHER_SECONDS)
         asking, self._asking = self._asking, {}
         try:
             await self._seated(asking)

@@ -109,7 +109,9 @@ async def _carrier(way: Way, steps: dict[str, Steps], name: str) -> Carrier:
     if PLACES not in via:
         return await Alone.started(way.command(name))
     if via not in steps:
-        steps[via] = Steps(lambda hosts: way.command(*hosts), slurm.environment(os.environ), slurm.unfit)
+        there = sum(way.via_of(host) == via and host not in way.absent for host in way.hosts)
+        environ = slurm.environment(os.environ)
+        steps[via] = Steps(lambda hosts: way.command(*hosts), environ, slurm.unfit, min(there, way.fanout))
     return await steps[via].seat(name)
 
 

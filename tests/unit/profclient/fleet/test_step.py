@@ -40,7 +40,7 @@ while data := os.read(0, 65536):
 class Played:
     """`Steps` of that program; `made` has the hosts of each process that was started."""
 
-    def __init__(self, tmp_path, failing="", killed="", missing="", unfit=None):
+    def __init__(self, tmp_path, failing="", killed="", missing="", unfit=None, together=3):
         self._log = tmp_path / "made"
         self._log.touch()
         self._tmp_path = tmp_path
@@ -49,7 +49,9 @@ class Played:
             return unfit or {}
 
         words = [failing, killed, missing, str(self._log)]
-        self.steps = Steps(lambda hosts: [sys.executable, "-c", STEP, ",".join(hosts), *words], {"PATH": "/bin"}, said)
+        self.steps = Steps(
+            lambda hosts: [sys.executable, "-c", STEP, ",".join(hosts), *words], {"PATH": "/bin"}, said, together
+        )
 
     @property
     def made(self):
@@ -93,6 +95,15 @@ async def test_hosts_that_ask_together_share_one_process(played):
     assert await links["n2"].token() == ("of n2", 60.0)
     await closed(links)
     assert one.made == ["n1 n2"]
+
+
+async def test_nobody_waits_for_more_hosts_than_there_are(played, monkeypatch):
+    """Each command had 50 ms of waiting for the last host, though all had asked."""
+    monkeypatch.setattr(steps, "GATHER_SECONDS", 3600.0)
+    one = played(together=2)
+    links = await asyncio.wait_for(one.links("n1", "n2"), 30)
+    assert spoken(links) == {"n1": "n1", "n2": "n2"}
+    await closed(links)
 
 
 async def test_a_node_that_cannot_begin_is_left_out(played):
