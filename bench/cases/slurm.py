@@ -1,4 +1,4 @@
-"""From Enter on a login node until all ranks of a job on two real Slurm nodes are armed, beyond a bare step of srun.
+"""A job on two real Slurm nodes: Enter until its ranks are armed, beyond a bare step, and stacks of 64 processes.
 
 `created_ns` is when a host's daemon has begun to arm: the nodes share this machine's clock. Then they wait for the
 moment at which all begin. As root, on a machine with Slurm; elsewhere the case says what is missing.
@@ -25,6 +25,10 @@ from tests.support.waiting import until
 
 ROUNDS = 9
 BAR_SECONDS = 0.5
+PROCESSES = 64  # of the job whose stacks are asked for
+LOOKS = 3
+REFILL_SECONDS = 7.0  # of the share of looks (limits.STACKS_PER_SECOND)
+WHERE_BAR_SECONDS = 2.5
 NODES = ("n1", "n2")
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
 STEP = ("srun", "--overlap", "-N2", "-n2", "--mem=0", "--cpu-bind=none")
@@ -34,6 +38,12 @@ import time, profclient
 while True:
     with profclient.record_function("step"):
         time.sleep(0.002)
+"""
+MANY = f"""
+import subprocess, sys, time
+for _ in range({PROCESSES // 2 - 1}):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+time.sleep(3600)
 """
 
 
@@ -50,11 +60,12 @@ def rows(events: int) -> Iterator[Row]:
         with ExitStack() as stack:
             for node in NODES:
                 stack.enter_context(cluster.node(node).profd(folder, PROFD_SDK_ARENA_BYTES="24MiB"))
-            task = (*TASKS, *PROFCTL, "run", "--", sys.executable, "-c", PROGRAM)
-            stack.enter_context(_ended(cluster.srun(*task, environ=os.environ)))
-            until(lambda: all(_attached(cluster.node(node)) for node in NODES), "both ranks are attached")
-            (job,) = cluster.asked("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()
-            pairs = [(_bare(job, environ), _armed(job, environ)) for _ in range(ROUNDS)]
+            with _job(cluster, environ, *PROFCTL, "run", "--", sys.executable, "-c", PROGRAM) as job:
+                until(lambda: all(_attached(cluster.node(node)) for node in NODES), "both ranks are attached")
+                pairs = [(_bare(job, environ), _armed(job, environ)) for _ in range(ROUNDS)]
+            with _job(cluster, environ, sys.executable, "-c", MANY) as job:
+                until(lambda: sum(_of_job(cluster.node(node), job) for node in NODES) >= PROCESSES, "all have begun")
+                looks = [_looked(job, environ) for _ in range(LOOKS)]
     beyond = sorted(armed - bare for bare, armed in pairs)
     middle = statistics.median(beyond)
     yield Row(
@@ -65,22 +76,52 @@ def rows(events: int) -> Iterator[Row]:
         bar=f"<= {BAR_SECONDS} s",
         met=middle <= BAR_SECONDS,
     )
+    seconds = statistics.median(looks)
+    yield Row(
+        "slurm",
+        f"`profctl where --job` of {PROCESSES} processes on two nodes",
+        f"{seconds:.2f} s",
+        bar=f"<= {WHERE_BAR_SECONDS} s",
+        met=seconds <= WHERE_BAR_SECONDS,
+    )
 
 
 @contextmanager
-def _ended(srun: subprocess.Popen[str]) -> Iterator[None]:
-    """A job of srun's, with its tasks."""
+def _job(cluster: slurm.Cluster, environ: dict[str, str], *program: str) -> Iterator[str]:
+    """A job of srun's with a task on each node; its id."""
+    srun = cluster.srun(*TASKS, *program, environ=os.environ)
     try:
-        yield
+        (job,) = until(
+            lambda: cluster.asked("squeue", "--noheader", "--states=RUNNING", "--format=%A").split(), "a job"
+        )
+        yield job
     finally:
         for _ in range(2):  # the second one within a second ends it at once
             srun.send_signal(signal.SIGINT)
         srun.kill()
         srun.communicate()
+        until(lambda: not cluster.asked("squeue", "--noheader", "--format=%A").split(), "the job has gone")
 
 
 def _attached(node: slurm_nodes.Node) -> bool:
     return any("sdk" in target["sources"] for target in node.answer("ps"))
+
+
+def _of_job(node: slurm_nodes.Node, job: str) -> int:
+    return sum(target["job"] == job for target in node.answer("ps"))
+
+
+def _looked(job: str, environ: dict[str, str]) -> float:
+    """Seconds of the stacks of all processes of the job."""
+    time.sleep(REFILL_SECONDS)
+    began = time.monotonic()
+    done = subprocess.run(
+        [*PROFCTL, "where", "--via", "slurm", "--job", job], env=environ, capture_output=True, text=True, check=True
+    )
+    took = time.monotonic() - began
+    if sum(line.startswith(NODES) for line in done.stdout.splitlines()) < PROCESSES:
+        raise RuntimeError(done.stdout[:2000])
+    return took
 
 
 def _bare(job: str, environ: dict[str, str]) -> float:
