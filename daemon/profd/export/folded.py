@@ -35,20 +35,19 @@ def write(
         return 0
     parent, own = own_time(spans)
     stacks = Stacks(spans, parent)
-    names = [*(_frame(name) for name in spans.names), ""]
+    names = ["", *map(_frame, spans.names)]
     titles = [_frame(title) for title in track_titles(reader)]
-    time = _engine.sum_by(stacks.of, len(stacks.name), own)
-    lines: list[str] = []
-    for number in np.flatnonzero(time > 0).tolist():
-        thread = stacks.thread(number)
-        title = titles[thread] if thread < len(titles) else f"thread {thread}"
-        frames = ";".join([title, *(names[frame] for frame in stacks.frames(number))])
-        lines.append(f"{frames} {time[number]}\n")
-        if len(lines) == _LINES_AT_ONCE:
-            out.write("".join(lines).encode("utf-8", "replace"))
-            lines.clear()
-            progress("stacks", number / len(time))
-    out.write("".join(lines).encode("utf-8", "replace"))
+    time = _engine.sum_by(stacks.of, len(stacks), own)
+    drawn = np.flatnonzero(time > 0)
+    for at in range(0, len(drawn), _LINES_AT_ONCE):
+        some = drawn[at : at + _LINES_AT_ONCE]
+        progress("stacks", at / len(drawn))
+        lines = []
+        columns = (stacks.thread[some].tolist(), stacks.frames(some), time[some].tolist())
+        for thread, frames, ns in zip(*columns, strict=True):
+            title = titles[thread] if thread < len(titles) else f"thread {thread}"
+            lines.append(f"{';'.join([title, *map(names.__getitem__, frames)])} {ns}\n")
+        out.write("".join(lines).encode("utf-8", "replace"))
     return len(spans.row)
 
 

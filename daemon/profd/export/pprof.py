@@ -26,6 +26,7 @@ from profd.workers.jobs import Progress
 # `file.py(12): function`, as torch.profiler and our sampler name Python functions.
 _PYTHON_FRAME: Final = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>.+)", re.DOTALL)
 _BYTES_AT_ONCE: Final = 1 << 18
+_STACKS_AT_ONCE: Final = 4096
 
 
 class _Strings:
@@ -63,13 +64,13 @@ def write(
         parent, own = own_time(spans)
         stacks = Stacks(spans, parent)
         values = [
-            np.bincount(stacks.of, minlength=len(stacks.name)),
-            _engine.sum_by(stacks.of, len(stacks.name), np.where(spans.on_cpu, own, 0)),
-            _engine.sum_by(stacks.of, len(stacks.name), np.where(spans.on_cpu, 0, own)),
+            np.bincount(stacks.of, minlength=len(stacks)),
+            _engine.sum_by(stacks.of, len(stacks), np.where(spans.on_cpu, own, 0)),
+            _engine.sum_by(stacks.of, len(stacks), np.where(spans.on_cpu, 0, own)),
         ]
         _write_samples(out, _samples(stacks, values, strings, track_titles(reader), used), progress)
-    for code in sorted(used):
-        out.write(_frame(code, spans.names[code] if code >= 0 else "", strings))
+    for frame in sorted(used):
+        out.write(_frame(frame, spans.names[frame - 1] if frame else "", strings))
     for word in strings.encoded():
         out.write(word)
     return len(spans.row)
@@ -84,20 +85,21 @@ def _samples(
 ) -> Iterator[bytes]:
     label = strings.number("thread")
     labels = [wire.message(3, wire.integer(1, label), wire.integer(2, strings.number(title))) for title in titles]
-    for number in np.flatnonzero(values[0]).tolist():
-        frames = stacks.frames(number)[::-1]
-        used.update(frames)
-        thread = stacks.thread(number)
-        yield wire.message(
-            2,
-            wire.packed(1, [_location(code) for code in frames]),
-            wire.packed(2, [int(column[number]) for column in values]),
-            labels[thread] if thread < len(labels) else b"",
-        )
+    for at in range(0, len(stacks), _STACKS_AT_ONCE):
+        some = np.arange(at, min(at + _STACKS_AT_ONCE, len(stacks)))
+        columns = (stacks.thread[some].tolist(), stacks.frames(some), *(column[some].tolist() for column in values))
+        for thread, frames, *numbers in zip(*columns, strict=True):
+            used.update(frames)
+            yield wire.message(
+                2,
+                wire.packed(1, [_location(frame) for frame in reversed(frames)]),
+                wire.packed(2, numbers),
+                labels[thread] if thread < len(labels) else b"",
+            )
 
 
-def _location(code: int) -> int:
-    return code + 2  # 0 is not allowed, and -1 stands for an event without a name
+def _location(frame: int) -> int:
+    return frame + 1  # 0 is not allowed, and stands for an event without a name
 
 
 def _write_samples(out: BinaryIO, samples: Iterator[bytes], progress: Progress) -> None:
@@ -111,9 +113,9 @@ def _write_samples(out: BinaryIO, samples: Iterator[bytes], progress: Progress) 
     out.write(waiting)
 
 
-def _frame(code: int, name: str, strings: _Strings) -> bytes:
+def _frame(frame: int, name: str, strings: _Strings) -> bytes:
     """The location and the function of a name; both have its number."""
-    number = _location(code)
+    number = _location(frame)
     python = _PYTHON_FRAME.fullmatch(name)
     function, file, line = (python["function"], python["file"], int(python["line"])) if python else (name or "?", "", 0)
     return wire.message(

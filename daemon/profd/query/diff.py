@@ -22,7 +22,7 @@ from profd.derive.steps import Steps
 from profd.errors import BadInput, Exhausted
 from profd.events import NO_CODE, NO_END, Dictionary, EventTable, Kind
 from profd.events.table import Array
-from profd.limits import DIFF_CELLS_MAX, DIFF_ROWS_MAX
+from profd.limits import DIFF_CELLS_MAX, DIFF_FRAMES_MAX, DIFF_ROWS_MAX
 from profd.query import rules
 from profd.query.captured import Captured
 from profd.query.changes import PLACES, Changes, Times, keys_of, totals
@@ -38,18 +38,7 @@ from profd.segments.rollups import Rollups
 BY: Final = ("name", "path", "module")
 NO_MODULE: Final = "(no module)"
 STEPS_FOR_NOISE: Final = 3  # fewer do not say how much they differ
-_COLUMNS: Final = (
-    "name",
-    "kind",
-    *rules.ASYNC_COLUMNS,
-    "start",
-    "end",
-    "thread",
-    "device_type",
-    "parent",
-    "depth",
-    "self_time",
-)
+_COLUMNS: Final = ("name", "kind", *rules.ASYNC_COLUMNS, "start", "end", "thread", "device_type", "parent", "self_time")
 _MODULE_COLUMNS: Final = tuple(dict.fromkeys((*_COLUMNS, "cat", "stack", "module", "linked", *AUTOGRAD_COLUMNS)))
 _SPREAD: Final = 1.4826  # makes a standard deviation of a median deviation
 # Lines move from version to version: a function is the same function.
@@ -339,7 +328,7 @@ def _paths_of(table: EventTable, by_path: bool) -> tuple[Paths, Array]:
     name = place[np.where(code == NO_CODE, len(words), code)]
     if not by_path:
         return Paths.of_names(names.values), name
-    return Paths.of_calls(names.values, name, table.column("parent"), table.column("depth"))
+    return Paths.of_calls(names.values, name, table.column("parent"), DIFF_FRAMES_MAX)
 
 
 def _modules_of(table: EventTable, reader: TraceReader) -> tuple[Paths, Array]:

@@ -12,14 +12,13 @@ import pyarrow as pa
 from profd import _engine
 from profd.events import NO_ROW, Dictionary
 from profd.events.table import Array
-from profd.limits import DIFF_FRAMES_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paths:
     """Numbered. A column has an int64 for each path."""
 
-    names: list[str]  # all different
+    names: list[str]  # all different, where paths of several traces are compared
     name: Array  # its place among `names`
     above: Array  # the path of the caller; NO_ROW: there is none
 
@@ -29,18 +28,19 @@ class Paths:
         return cls(names, np.arange(len(names)), np.full(len(names), NO_ROW, dtype=np.int64))
 
     @classmethod
-    def of_calls(cls, names: list[str], name: Array, parent: Array, depth: Array) -> tuple[Self, Array]:
+    def of_calls(cls, names: list[str], name: Array, parent: Array, frames_max: int) -> tuple[Self, Array]:
         """(the paths of all rows of a trace, outermost first; the path of each row).
 
-        `name`: of each row, as of `Paths`. A call deeper than DIFF_FRAMES_MAX has the path of the one at that depth.
+        `name`: of each row, as of `Paths`. A call deeper than `frames_max` has the path of the one at that depth.
         """
         key = np.ascontiguousarray(name, dtype=np.int32)
         path, above, _, _ = _engine.call_paths(key, _folds_none(names), np.ascontiguousarray(parent))
         first = np.empty(len(above), dtype=np.int64)
         first[path[::-1]] = np.arange(len(path))[::-1]  # of one path the first row is written last
-        shallow = depth[first] < DIFF_FRAMES_MAX
-        rows = _ascending(first[shallow], len(path))
-        order = path[rows[np.argsort(depth[rows].astype(np.uint16), kind="stable")]]
+        depth = _depths(above)
+        shallow = depth < frames_max
+        of_rows = path[_ascending(first[shallow], len(path))]
+        order = of_rows[np.argsort(depth[of_rows].astype(np.uint16), kind="stable")]
         place = np.full(len(above) + 1, NO_ROW, dtype=np.int64)  # the last answers for NO_ROW
         place[order] = np.arange(len(order))
         deep = np.flatnonzero(~shallow)
@@ -61,11 +61,15 @@ class Paths:
 
     def frames(self, paths: Array) -> list[list[str]]:
         """The names of each of these, outermost first."""
-        found: list[list[str]] = [[] for _ in range(len(paths))]
+        return [[self.names[code] for code in codes] for codes in self.codes(paths)]
+
+    def codes(self, paths: Array) -> list[list[int]]:
+        """The names of each of these, outermost first, as places among `names`."""
+        found: list[list[int]] = [[] for _ in range(len(paths))]
         rows = np.arange(len(paths))
         while len(rows):
             for row, name in zip(rows.tolist(), self.name[paths].tolist(), strict=True):
-                found[row].append(self.names[name])
+                found[row].append(name)
             paths = self.above[paths]
             rows, paths = rows[paths != NO_ROW], paths[paths != NO_ROW]
         for frames in found:
@@ -99,6 +103,17 @@ def joined(several: Sequence[Paths]) -> tuple[Paths, list[Array | None]]:
         for paths, own in zip(different, places, strict=True)
     }
     return all_of_them, [kept[id(paths)] for paths in several]
+
+
+def _depths(above: Array) -> Array:
+    """How many paths are above each: a hop goes twice as far each time."""
+    hop = np.append(above, NO_ROW)  # the last answers for NO_ROW
+    depth = (hop != NO_ROW).astype(np.int64)
+    while (hop != NO_ROW).any():
+        depth += depth[hop]
+        hop = hop[hop]
+    depths: Array = depth[:-1]
+    return depths
 
 
 def _ascending(rows: Array, of: int) -> Array:

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadInput
 from profd.events import Kind
-from profd.query import paths
 from profd.query.diff import Cells, Side, diff
 from profd.segments.reader import TraceReader
 
@@ -218,7 +217,7 @@ def test_modules(tmp_path: Path) -> None:
 
 
 def test_endless_recursion_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "DIFF_FRAMES_MAX", 3)
+    monkeypatch.setattr("profd.query.diff.DIFF_FRAMES_MAX", 3)
     deep = [call("f", level, 100 - level, 2, level - 1 if level else None, level) for level in range(20)]
     reader = stored(tmp_path / "a", deep)
     answer = diff(reader, reader, "path")

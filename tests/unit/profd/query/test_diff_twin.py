@@ -163,7 +163,7 @@ def twin(sides: tuple[Calls, Calls], by_path: bool) -> dict[str, Any]:
 @given(traces(), traces())
 def test_as_the_twin(by: str, old: Calls, new: Calls) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("profd.query.paths.DIFF_FRAMES_MAX", FRAMES_MAX)
+        patch.setattr("profd.query.diff.DIFF_FRAMES_MAX", FRAMES_MAX)
         first, second = (
             TraceReader(store(table_of(calls.events), Path(folder) / name, rows=7))
             for name, calls in (("a", old), ("b", new))
