@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -113,13 +113,11 @@ class Planner:
     async def _seen(self, caller: Caller, selector: Selector) -> Sequence[Process]:
         """A snapshot in which no process that may be meant is missing because it was asked on a busy host.
 
-        Ranks of a job would be left out without a word. As in `_asked`, whoever asks for them waits, and nobody else.
+        Ranks of a job would be left out without a word.
         """
-        found = await self._snapshot(caller)
-        if self._silent(caller, selector, found):
-            await asyncio.sleep(PROC_STUCK_SECONDS)
-            found = await self._snapshot(caller)
-        return found
+        return await _until_all_answer(
+            lambda: self._snapshot(caller), lambda snapshot: self._silent(caller, selector, snapshot) > 0
+        )
 
     def _silent(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> int:
         """The number of processes that may be meant, by a criterion that only they can tell, and do not answer now.
@@ -172,17 +170,15 @@ class Planner:
         found = [self._table.recall(pid) for pid in selector.pids]
         return [process for process in found if process is not None] if all(found) else []
 
-    async def _asked(self, caller: Caller, selector: Selector) -> list[Process]:
-        """The processes of these pids. One that did not answer a moment ago (its memory or its host's cores are short)
-        is asked again when it may be: whoever asks for it waits, and nobody else.
-        """
-        found = await in_thread(Holder.of(caller), self._named, selector)
-        if len(found) < len(selector.pids) and any(map(procfs.unanswering, selector.pids)):
-            await asyncio.sleep(PROC_STUCK_SECONDS)
-            found = await in_thread(Holder.of(caller), self._named, selector)
-        return found
+    async def _asked(self, caller: Caller, selector: Selector) -> Sequence[Process]:
+        """The processes of these pids."""
 
-    def _named(self, selector: Selector) -> list[Process]:
+        def lacks(found: Sequence[Process]) -> bool:
+            return len(found) < len(selector.pids) and any(map(procfs.unanswering, selector.pids))
+
+        return await _until_all_answer(lambda: in_thread(Holder.of(caller), self._named, selector), lacks)
+
+    def _named(self, selector: Selector) -> Sequence[Process]:
         found = (self._table.get(pid) for pid in selector.pids)
         return [process for process in found if process is not None]
 
@@ -281,6 +277,19 @@ class Planner:
         offers = [(source.name, offer) for source, offer in in_turn(process, self._sources)]
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
         return Sighting(process, offers, holder.id if holder else "", launcher)
+
+
+async def _until_all_answer(
+    look: Callable[[], Awaitable[Sequence[Process]]], lacks: Callable[[Sequence[Process]], bool]
+) -> Sequence[Process]:
+    """The processes of a look. Where it lacks one that did not answer (its memory or its host's cores are short), those
+    of a second one, when that may be asked again: whoever asks waits, and nobody else.
+    """
+    found = await look()
+    if lacks(found):
+        await asyncio.sleep(PROC_STUCK_SECONDS)
+        found = await look()
+    return found
 
 
 def _needs_family(plan: TargetPlan) -> bool:
