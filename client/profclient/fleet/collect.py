@@ -154,7 +154,16 @@ async def _brought(
             spool.seek(0)
         except OSError as error:
             raise UsageError(f"{folder.into} cannot be written: {error.strerror}.") from error
-        return await asyncio.to_thread(folder.add, listed, iter(functools.partial(spool.read, _READ_BYTES), b""))
+        adding = asyncio.ensure_future(
+            asyncio.to_thread(folder.add, listed, iter(functools.partial(spool.read, _READ_BYTES), b""))
+        )
+        try:
+            return await asyncio.shield(adding)
+        except asyncio.CancelledError:  # the folder goes, and its descriptors: nothing may be written by them any more
+            spool.close()  # which ends it
+            await asyncio.wait({adding})
+            adding.exception()
+            raise
 
 
 def _check_room(folder: CaptureFolder, came: int, most: int) -> None:

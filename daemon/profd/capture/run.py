@@ -20,6 +20,7 @@ from profd.capture.failures import reason_of, sentence
 from profd.capture.ports import Ended, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
+from profd.fairness.to_the_end import to_the_end
 from profd.gpu.sidecar import BeginSidecar
 from profd.journal.journal import Journal, any_data
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
@@ -233,7 +234,7 @@ class TargetRun:
         try:
             recording = await self._recorded(order, self._session, making)
             if sidecar is not None:
-                await asyncio.to_thread(sidecar.finish, recording, journal.path(*key))
+                await to_the_end(asyncio.to_thread(sidecar.finish, recording, journal.path(*key)))
         except OSError as error:
             self.send(m.Broke(reason_of(error), sentence(error, source.name)))
         except ProfdError as error:

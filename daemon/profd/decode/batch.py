@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -68,5 +68,5 @@ class Decoder(ABC):
         self._file = file
 
     @abstractmethod
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield batches until the input ends; `findings` is complete afterwards."""

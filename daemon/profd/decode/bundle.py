@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -47,7 +47,7 @@ class BundleDecoder(Decoder):
         self._scratch = scratch
         self._checked: dict[str, int] = {}  # how many words of a dictionary were looked at
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield a batch per stored segment. BadTrace where the bundle is not as it was packed."""
         scratch = Path(tempfile.mkdtemp(prefix="bundle-", dir=self._scratch))
         folder = scratch / "bundle"  # what errors call it

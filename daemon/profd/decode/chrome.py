@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import decimal
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -92,7 +92,7 @@ class ChromeDecoder(Decoder):
         """Bytes of the file read so far, compressed ones if it is: for progress."""
         return self._file.tell()
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield a batch per slice that holds events or flows. Raises BadTrace if nothing is readable."""
         slices, problem = Slices(self._file, self._slice_bytes), ""
         for piece, known in self._pieces(slices):

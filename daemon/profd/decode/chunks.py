@@ -11,7 +11,7 @@ stepped while a trace is recorded moves no event; it is said in a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -118,7 +118,7 @@ class ChunkDecoder(Decoder):
         self._bodies: dict[int, tuple[_Place, bytes]] = {}
         self._bodies_bytes = 0
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield batches of about BATCH_ROWS. Raises BadTrace if no chunk is readable, Exhausted beyond a limit."""
         for at, header, body in bodies(self._chunks.chunks()):
             self._index(at, header, body)

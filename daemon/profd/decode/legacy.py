@@ -24,7 +24,7 @@ Complete events (X) are a begin and an end with a handle of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -109,7 +109,7 @@ class LegacyDecoder(Decoder):
         # By thread, thread and name, process and name: the events that have no handle, the latest last.
         self._without_handle: dict[tuple[Any, ...], list[_Open]] = {}
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield one batch, or none. Raises BadTrace if nothing is readable, Exhausted if it is too large."""
         text = records.read(self._file)
         if text.problem:

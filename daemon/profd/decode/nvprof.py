@@ -12,7 +12,7 @@ them are counted, none of them fails the file.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -61,7 +61,7 @@ class NvprofDecoder(Decoder):
         self._text_bytes = 0
         self._grids = {"grid": Dictionary(), "block": Dictionary()}
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield batches table by table. Raises BadTrace if it is no database of nvprof."""
         with contextlib.closing(SqliteFile(self._file, self._scratch)) as database:
             self._check(database)

@@ -14,7 +14,7 @@ function`; native frames `function (library.so)`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
@@ -123,7 +123,7 @@ class SampleDecoder(Decoder):
         self._rows: list[tuple[int, int, int, int, int, int]] = []  # name, start, end, thread, process, depth
         self._records = msgspec.json.Decoder(list[_Record])
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield batches of about BATCH_ROWS. Raises BadTrace if it is no array of records at all."""
         for text in self._slices():
             for record in self._decoded(text):

@@ -10,7 +10,7 @@ xspace_stats and docs/xspace.md; profd.export.xspace writes it back. Arguments o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -81,7 +81,7 @@ class XSpaceDecoder(Decoder):
         self._namesakes: dict[str, int] = {}  # by what planes call themselves: the number of the last one
         self._continued: set[int] = set()
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         """Yield batches of at most EVENTS_AT_ONCE. Raises BadTrace if there is no plane at all."""
         self._file.seek(0)
         wire = Wire.of(self._file, self._size, self.findings)

@@ -7,6 +7,7 @@ input says is settled is stored while the rest of it is decoded.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from profd.collate.collator import Collator
-from profd.decode.batch import Findings
+from profd.decode.batch import Batch, Findings
 from profd.decode.nvprof import NvprofDecoder
 from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
@@ -122,22 +123,26 @@ class _Import:
         batches = decoder.batches()
         if not isinstance(decoder, NvprofDecoder):  # SQLite's objects keep to their thread
             batches = read_ahead(batches)  # the next one is decoded while this one is sorted and spilled
-        for batch in batches:
-            self._stages.end("decode")
-            if not alone:
-                batch.settled = None  # events of other inputs may start at any time
-            self._collator.add(batch, number)
-            if self._collator.rows > TRACE_EVENTS_MAX:
-                raise Exhausted(
-                    f"{label} has more than {TRACE_EVENTS_MAX} events, the most a trace can have. "
-                    "Capture a shorter window."
-                )
-            for segment in self._collator.ready(self._dictionaries):
-                self._store_segment(segment)
-            self._stages.end("collate")
-            self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
+        with contextlib.closing(batches):
+            for batch in batches:
+                self._stages.end("decode")
+                if not alone:
+                    batch.settled = None  # events of other inputs may start at any time
+                self._place(batch, number, label)
+                self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
         self._stages.end("decode")
         self._take(decoder.findings, label)
+
+    def _place(self, batch: Batch, number: int, label: str) -> None:
+        """Sort it in, and store what nothing comes before any more."""
+        self._collator.add(batch, number)
+        if self._collator.rows > TRACE_EVENTS_MAX:
+            raise Exhausted(
+                f"{label} has more than {TRACE_EVENTS_MAX} events, the most a trace can have. Capture a shorter window."
+            )
+        for segment in self._collator.ready(self._dictionaries):
+            self._store_segment(segment)
+        self._stages.end("collate")
 
     def _take(self, findings: Findings, label: str) -> None:
         meta = self._meta

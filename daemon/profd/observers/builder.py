@@ -56,7 +56,7 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
     with contextlib.ExitStack() as opened:
         answer = opened.enter_context(sealed(b"\0" * OBSERVER_ANSWER_BYTES_MAX))
         try:
-            process, listener = await asyncio.to_thread(_start, wanted, answer, change_identity=change_identity)
+            process, listener = await _started(wanted, answer, change_identity=change_identity)
         except OSError as error:
             return Built(
                 f"the builder could not be started: {error.strerror} ({error.filename or sys.executable})", again=True
@@ -77,6 +77,21 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
         if not done or code is None:
             return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s", too_long=True)
         return _understood(os.pread(answer.fileno(), OBSERVER_ANSWER_BYTES_MAX, 0).rstrip(b"\0"), code)
+
+
+async def _started(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple[subprocess.Popen[bytes], int]:
+    """What `_start` returns. One that is cancelled meanwhile waits for it, and ends what has begun."""
+    starting = asyncio.ensure_future(asyncio.to_thread(_start, wanted, answer, change_identity=change_identity))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            process, listener = starting.result()
+            os.close(listener)
+            _end(process)
+            await _ended(process, _KILLED_SECONDS)
+        raise
 
 
 def _start(wanted: Wanted, answer: IO[bytes], *, change_identity: bool) -> tuple[subprocess.Popen[bytes], int]:

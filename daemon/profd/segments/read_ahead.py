@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TypeVar
 
 _T = TypeVar("_T")
 
 
-def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
+def read_ahead(items: Generator[_T]) -> Generator[_T]:
     """The same items; while the caller uses one, a thread makes the next. Two are in memory at a time.
 
-    An error in the making of an item is raised in the item's place.
+    An error in the making of an item is raised in the item's place. A caller that ends before them closes this, and
+    the items are closed: until then the thread reads on, from what may not be the caller's any more.
     """
-    with ThreadPoolExecutor(1, "read-ahead") as background:
+    with closing(items), ThreadPoolExecutor(1, "read-ahead") as background:
         waiting = background.submit(_next, items)
         while found := waiting.result():
             waiting = background.submit(_next, items)

@@ -7,7 +7,8 @@ may be read-only views of Arrow memory: copy before writing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -124,7 +125,7 @@ class TraceReader:
         segments: Iterable[int] | None = None,
         window: Window | None = None,
         args: Args = True,
-    ) -> Iterator[EventTable]:
+    ) -> Generator[EventTable]:
         """Yield tables in row order, at most a segment each, late patches applied.
 
         Without a window: one per segment. With one: its rows only, numbered by
@@ -240,18 +241,19 @@ class TraceReader:
         args: Args,
         room: Room = own_room,
         keep: Keep | None = None,
-    ) -> Iterator[EventTable]:
+    ) -> Generator[EventTable]:
         """Every table that leaves a reader is made here; the next one is read while one is used."""
         late, wanted = self._late, self._needed(columns)
-        for path, stretch in read_ahead(self._stretches(parts, wanted, args)):
-            with reading(path):
-                table = stretch.decode(self._codes, room, None if self.meta.late else keep)
-                late.apply(table, wanted)
-            yield self._shown(table)
+        with contextlib.closing(read_ahead(self._stretches(parts, wanted, args))) as stretches:
+            for path, stretch in stretches:
+                with reading(path):
+                    table = stretch.decode(self._codes, room, None if self.meta.late else keep)
+                    late.apply(table, wanted)
+                yield self._shown(table)
 
     def _stretches(
         self, parts: Sequence[Part], columns: Collection[str] | None, args: Args
-    ) -> Iterator[tuple[Path, Stretch]]:
+    ) -> Generator[tuple[Path, Stretch]]:
         """In a thread of its own: touches nothing that grows."""
         for info, choose in parts:
             path = self.directory / info.file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def recordings(draw: Any) -> bytes:
 class Unsettled(ChunkDecoder):
     """Says of nothing that it is settled."""
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Generator[Batch]:
         for batch in super().batches():
             batch.settled = None
             yield batch

@@ -18,6 +18,7 @@ from typing import Final
 
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
+from profd.fairness.to_the_end import to_the_end
 from profd.model.capture import Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.kineto import failures, planning
@@ -354,17 +355,17 @@ class KinetoRecorder:
 
     async def _bring(self, name: str, *, whole: bool) -> Taken | NotTaken:
         session = self._session
-        with contextlib.suppress(OSError):  # then there is no room for the file either
-            await asyncio.to_thread(note, session.directory, whole=whole)
         taken: Taken | NotTaken | None = None
         path, limit = session.directory / TRACE, session.file_bytes_max
         try:
+            with contextlib.suppress(OSError):  # then there is no room for the file either
+                await to_the_end(asyncio.to_thread(note, session.directory, whole=whole))
             taken = await self._directory.take(name, path, session.claim, limit)
         finally:
             if not isinstance(taken, Taken):
-                await asyncio.to_thread(forget, session.directory)
+                await to_the_end(asyncio.to_thread(forget, session.directory))
         if whole and isinstance(taken, Taken) and taken.cut:
-            await asyncio.to_thread(note, session.directory, whole=False)
+            await to_the_end(asyncio.to_thread(note, session.directory, whole=False))
         return taken
 
     async def _clear(self, attempt: Attempt, taken: Taken | None) -> None:

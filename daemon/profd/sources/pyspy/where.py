@@ -22,6 +22,7 @@ from profd.sources.pyspy.joins import Selves, held, joined, wait_for_gil, waits_
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.stack import ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
+from profd.targets.first_looks import accept
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
 from profd.targets.procfs import printable
@@ -78,7 +79,7 @@ async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
         raise NotFound(f"{subject} has ended.")
     if native and target.stopped():
         raise JobFailed(f"{subject} is stopped, and native frames need to stop it in another way. Leave out --native.")
-    with contextlib.closing(await asyncio.to_thread(Accepted, process.id, process.uid)) as accepted:
+    with contextlib.closing(await accept(process.id, process.uid, together=1)) as accepted:
         return await _stacks(target, native, accepted)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shutil
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -16,11 +19,12 @@ from profclient.fleet import way as ways
 from profclient.fleet.collect import HOST_BYTES_MAX, collect
 from profclient.fleet.host import Disconnected
 from profclient.fleet.way import Way
-from profclient.layout import COMMIT_FILE, NULL
+from profclient.layout import COMMIT_FILE, NULL, CaptureFolder
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import query_pb2
 
 from tests.support.bundles import bundle
+from tests.support.cancelled import assert_writes_nowhere
 
 ID = "f0123456789ab"
 
@@ -233,3 +237,25 @@ async def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.Monk
     (tmp_path / "file").write_text("")
     with pytest.raises(ClientError, match="cannot be written"):
         await collected(monkeypatch, tmp_path / "file" / "below", PlayedHost("n1", target(rank=0)))
+
+
+async def test_nothing_is_written_once_it_is_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The descriptors of the folder are others' by then."""
+    entered, go_on, (into, elsewhere) = (
+        threading.Event(),
+        threading.Event(),
+        (tmp_path / "into", tmp_path / "elsewhere"),
+    )
+    elsewhere.mkdir()
+
+    def late(folder: CaptureFolder, traces: Any, unpacked: Iterator[bytes]) -> list[dict[str, Any]]:
+        above = folder._above
+        entered.set()
+        assert go_on.wait(60)
+        os.close(os.open("late", os.O_CREAT | os.O_WRONLY, dir_fd=above))
+        return []
+
+    monkeypatch.setattr(CaptureFolder, "add", late)
+    collecting = asyncio.create_task(collected(monkeypatch, into, PlayedHost("n1", target(rank=0))))
+    await assert_writes_nowhere(collecting, entered, go_on, elsewhere)
+    assert files(into) == ["late"]

@@ -4,6 +4,7 @@ import decimal
 import gzip
 import json
 import os
+import threading
 from collections import Counter, defaultdict
 from functools import partial
 
@@ -346,6 +347,16 @@ def test_more_events_than_a_trace_can_have(tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline, "TRACE_EVENTS_MAX", 2)
     with pytest.raises(Exhausted, match="more than 2 events"):
         store(tmp_path / "staging", ("chrome", small(tmp_path)))
+
+
+def test_no_thread_reads_the_file_of_an_import_that_has_failed(tmp_path, monkeypatch):
+    """Its number may be another file's by then. A traceback keeps the frames that had the thread."""
+    monkeypatch.setattr(pipeline, "TRACE_EVENTS_MAX", 2)
+    before = {*threading.enumerate()}
+    with pytest.raises(Exhausted) as raised:
+        store(tmp_path / "staging", ("chrome", small(tmp_path)))
+    assert raised.tb is not None
+    assert not {*threading.enumerate()} - before
 
 
 def test_what_the_caller_gets_wrong(tmp_path):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import stat
+import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 from profd.observers import builder
 from profd.observers.torch_of import Wanted
 
+LONG = 60.0
 SLEEPS = "import sys, time; sys.stdin.read(); time.sleep(600)"
 
 
@@ -119,3 +124,31 @@ async def test_one_whose_compiler_is_stopped_is_ended_and_said_to_be(
     built = await builder.build(wanted(tmp_path), change_identity=False)
     assert "one of its processes was stopped" in built.why
     assert built.too_long  # and its user's next one is not begun for a while
+
+
+async def test_one_that_is_cancelled_while_it_starts_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun, go_on = builder._start, threading.Event(), threading.Event()
+    started: list[tuple[subprocess.Popen[bytes], int]] = []
+
+    def late(*arguments: object, **more: object) -> object:
+        started.append(start(*arguments, **more))  # type: ignore[arg-type]
+        begun.set()
+        assert go_on.wait(LONG)
+        return started[0]
+
+    monkeypatch.setattr(builder, "_start", late)
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SLEEPS}'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(builder, "command", lambda: [str(program)])
+    building = asyncio.create_task(builder.build(wanted(tmp_path), change_identity=False))
+    assert await asyncio.to_thread(begun.wait, LONG)
+    building.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    [(process, listener)] = started
+    assert process.wait(LONG) == -signal.SIGKILL
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(listener)

@@ -58,6 +58,22 @@ def test_damage_found_ahead_is_told_when_it_is_reached(tmp_path):
 
 
 def test_reading_ahead_changes_nothing():
-    assert list(read_ahead(iter(range(5)))) == [0, 1, 2, 3, 4]
-    assert list(read_ahead(iter([None, 0, ""]))) == [None, 0, ""]
-    assert list(read_ahead(iter(()))) == []
+    assert list(read_ahead(number for number in range(5))) == [0, 1, 2, 3, 4]
+    assert list(read_ahead(item for item in [None, 0, ""])) == [None, 0, ""]
+    assert list(read_ahead(item for item in ())) == []
+
+
+def test_one_who_reads_no_further_closes_what_is_read():
+    closed = []
+
+    def items():
+        try:
+            yield from range(5)
+        finally:
+            closed.append(True)
+
+    held = items()  # as a traceback holds it
+    ahead = read_ahead(held)
+    next(ahead)
+    ahead.close()
+    assert closed
