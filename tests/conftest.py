@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
+import sys
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,26 @@ def pytest_configure() -> None:
             with contextlib.suppress(FileExistsError):
                 (place / entry.name).symlink_to(entry)
     os.environ["XDG_CACHE_HOME"] = str(place)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a failed test has left open goes with it.
+
+    Its traceback holds the sockets and tasks of its frames. At some later collection another test would fail for them:
+    warnings are errors.
+    """
+    failed = item.session.testsfailed
+    ran = yield
+    if item.session.testsfailed > failed:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(name, None)
+        kept, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            gc.collect()
+        finally:
+            sys.unraisablehook = kept
+    return ran
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,8 @@ class Rig:
         self.returned: list[tuple[str, ProcessId]] = []
         self.recovered: list[tuple[str, ProcessId, list[Loss] | None]] = []
         self.stop = asyncio.Event()
+        self._fakes: list[FakeAgent] = []
+        self._recording: asyncio.Task[Recording] | None = None
         self.registry = AgentRegistry()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.path = folder / "agent.sock"
@@ -131,6 +133,7 @@ class Rig:
 
     async def attach(self, **changes: object) -> FakeAgent:
         fake = FakeAgent(self.path)
+        self._fakes.append(fake)
         fake.hello(**changes)
         await fake.expect(PacketKind.WELCOME)
         return fake
@@ -148,11 +151,29 @@ class Rig:
             together=together,
         )
         asked = Options(**{"duration_ns": 600 * SECOND, **options})
-        return asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))
+        self._recording = asyncio.create_task(self.source.record(replace(self.process, cuda=cuda), asked, session))
+        return self._recording
+
+    async def close(self) -> None:
+        """End all, whatever the test has left open: a later test would fail for it, at the next collection."""
+        if self._recording is not None:
+            self._recording.cancel()
+            await asyncio.wait({self._recording})
+        await self.source.close()
+        for fake in self._fakes:
+            fake.close()
+        self.server.close()
 
     async def armed(self, fake: FakeAgent, **fields: object) -> int:
-        """Answer ARM; the epoch."""
-        epoch = (await fake.expect(PacketKind.ARM)).epoch
+        """Answer ARM; the epoch. An AssertionError that says how the recording ended, where it ends instead."""
+        arm = asyncio.ensure_future(fake.expect(PacketKind.ARM))
+        ends = {self._recording} if self._recording is not None else set()
+        await asyncio.wait({arm, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        if not arm.done():
+            arm.cancel()
+            assert self._recording is not None
+            raise AssertionError(f"not armed: {await self._recording}")
+        epoch = arm.result().epoch
         fd = memfd()
         fake.send(PacketKind.ARMED, epoch, fd, **{"first": 1_000, **fields})
         os.close(fd)

@@ -19,5 +19,4 @@ async def rig() -> AsyncIterator[Rig]:
         try:
             yield found
         finally:
-            await found.source.close()
-            found.server.close()
+            await found.close()
