@@ -74,7 +74,7 @@ class Drive:
         self.fleet = machine.Fleet(way.hosts)
         self.boundary_ns: int | None = None
         self.meeting = steps.Meeting(None)  # of all ranks, where steps were asked for
-        self._paces: dict[str, list[tuple[int | None, steps.Pace]]] = {}  # of hosts' processes, with their ranks
+        self._paces: dict[str, list[tuple[int | None, steps.StepProgress]]] = {}  # of hosts' processes, with ranks
         self.sampled_of = 0  # ranks; 0: all are recorded
 
     @property
@@ -314,9 +314,9 @@ class Drive:
         raise Disconnected("profd ended the answer before the capture was over")
 
 
-def _pace(one: pb.TargetEstimate, asked_ns: int) -> tuple[int | None, steps.Pace]:
+def _pace(one: pb.TargetEstimate, asked_ns: int) -> tuple[int | None, steps.StepProgress]:
     rank = one.target.rank if one.target.HasField("rank") else None
-    return rank, steps.Pace(steps.name(one.target), asked_ns, one.steps, one.HasField("steps"))
+    return rank, steps.StepProgress(steps.name(one.target), asked_ns, one.steps, one.HasField("steps"))
 
 
 def _who(target: pb.TargetStatus) -> str:

@@ -17,7 +17,7 @@ AT_LEAST_NS: Final = SECOND // 4  # by clock: what ranks may begin apart, where 
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepProgress:
     """How far a process was when it was asked; `asked_ns` by the monotonic clock here, before it can have answered."""
 
     who: str
@@ -55,7 +55,7 @@ class Meeting:
     last_ns: int = 0  # when the last one is there, by the monotonic clock here
 
 
-def meet(paces: Sequence[Pace], by_ns: int) -> Meeting:
+def meet(paces: Sequence[StepProgress], by_ns: int) -> Meeting:
     """The first step that no rank can have begun by then, by the monotonic clock here; none if some are far behind."""
     unknown = next((pace.unknown for pace in paces if pace.unknown), "" if paces else "there are no processes")
     if unknown:

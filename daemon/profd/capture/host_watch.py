@@ -75,7 +75,7 @@ class HostWatch:
         """
         with self._shares.take(Holder.of(caller)):
             async with self._joined(caller) as (feed, changed):
-                told = _Told(caller.pid)
+                told = _ToldRows(caller.pid)
                 await feed.known()
                 yield told.whole(feed)
                 while True:
@@ -215,7 +215,7 @@ def _kept(now: Mapping[Key, str], before: Mapping[Key, str]) -> dict[Key, str]:
     return {key: before[key] if before.get(key) == row else row for key, row in now.items()}
 
 
-class _Told:
+class _ToldRows:
     """What one watch has told. Rows are compared by whether they are the same object: there are hundreds."""
 
     def __init__(self, own_pid: int) -> None:

@@ -29,7 +29,7 @@ def _typed(value: Any) -> tuple[str, Any]:
     return "json", json.dumps(value)
 
 
-class Arguments:
+class ChunkArguments:
     """The meaning of each argument text, and the columns that it goes to."""
 
     def __init__(self) -> None:

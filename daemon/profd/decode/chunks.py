@@ -20,7 +20,7 @@ import numpy as np
 from profd import limits
 from profd._scan import ChunkReader
 from profd.decode.batch import Batch, Decoder
-from profd.decode.chunk_args import Arguments
+from profd.decode.chunk_args import ChunkArguments
 from profd.decode.chunk_bodies import bodies, inflate
 from profd.decode.chunk_file import ChunkFile
 from profd.decode.chunk_frames import OpenFrames
@@ -102,7 +102,7 @@ class ChunkDecoder(Decoder):
             for name in ("cat", "inputs", *_STRINGS)
         }
         self._codes["cat"].extend(_CATEGORIES)
-        self._arguments = Arguments()
+        self._arguments = ChunkArguments()
         self._true = Dictionary(["true"])
         self._frames = OpenFrames()
         self._shared_tracks = SharedTracks(self.tracks)

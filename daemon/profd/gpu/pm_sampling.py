@@ -155,12 +155,12 @@ class PmSampling:
             return _NotSampled(why) if process.cuda or process.gpus else None
         return PmRecording([self._sampler(gpu, process) for gpu in process.gpus], self._interval_ns)
 
-    def _sampler(self, gpu: int, process: Process) -> _Sampler:
+    def _sampler(self, gpu: int, process: Process) -> _CounterSampler:
         holder = Holder(HolderKind.PROFD, name=f"profd, for pid {process.id.pid}")
         try:
             lease = self._leases.take(GpuId(f"/dev/nvidia{gpu}"), holder)
         except Held as error:
-            return _Sampler(gpu, None, self._leases, why=str(error))
+            return _CounterSampler(gpu, None, self._leases, why=str(error))
         order = {
             "device": gpu,
             "interval_ns": self._interval_ns,
@@ -168,7 +168,7 @@ class PmSampling:
             "collector": self._collector,
         }
         self._leases.arm(lease)
-        sampler = _Sampler(gpu, lease, self._leases)
+        sampler = _CounterSampler(gpu, lease, self._leases)
         sampler.start(json.dumps(order))
         return sampler
 
@@ -191,7 +191,7 @@ class _NotSampled:
 class PmRecording:
     """The counters beside one recording; see capture/ports.py."""
 
-    def __init__(self, samplers: Sequence[_Sampler], interval_ns: int) -> None:
+    def __init__(self, samplers: Sequence[_CounterSampler], interval_ns: int) -> None:
         self._samplers = samplers
         self._interval_ns = interval_ns
 
@@ -208,7 +208,7 @@ class PmRecording:
         for sampler in self._samplers:
             sampler.kill()
 
-    def _add(self, sampler: _Sampler, recording: Recording, directory: Path) -> None:
+    def _add(self, sampler: _CounterSampler, recording: Recording, directory: Path) -> None:
         counters, gpu = sampler.counters, sampler.gpu
         lowest, highest = recording.start_ns or 0, recording.end_ns or 1 << 62
         text = counters.chrome(f"GPU {gpu}", METRICS, self._interval_ns, lowest, highest)
@@ -229,7 +229,7 @@ class PmRecording:
         recording.files.append(RawFile(str(path), "chrome"))
 
 
-class _Sampler:
+class _CounterSampler:
     """One sampler's process, and the thread that reads what it says. `lease` None: it was refused."""
 
     def __init__(self, gpu: int, lease: Lease | None, leases: LeaseKeeper, why: str = "") -> None:

@@ -71,7 +71,7 @@ def _nothing(table: EventTable, part: Part, records: AllocationRecords | None) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Device:
+class _DevicePeak:
     """A device on which something was allocated, and when most of that was alive."""
 
     device_type: int
@@ -116,7 +116,7 @@ def _owned(table: EventTable, records: AllocationRecords, part: Part) -> Array:
     return owned
 
 
-def _devices(table: EventTable, records: AllocationRecords, owned: Array) -> list[_Device]:
+def _devices(table: EventTable, records: AllocationRecords, owned: Array) -> list[_DevicePeak]:
     """Those on which there are such allocations, the one that a graph is drawn of by default first."""
     change = np.where(owned, records.size, 0)
     ends = owned & (records.following != NO_ROW)
@@ -132,7 +132,7 @@ def _devices(table: EventTable, records: AllocationRecords, owned: Array) -> lis
 
 def _device(
     table: EventTable, records: AllocationRecords, places: Array, change: Array, owned: Array
-) -> _Device | None:
+) -> _DevicePeak | None:
     if not owned.any():
         return None
     running = np.cumsum(change)
@@ -140,10 +140,10 @@ def _device(
     at = int(places[peak])
     row = int(records.rows[at])
     kind, number = (int(table.column(name)[row]) for name in ("device_type", "device"))
-    return _Device(kind, number, int(running[peak]), at, int(table.columns["start"][row]), places[owned])
+    return _DevicePeak(kind, number, int(running[peak]), at, int(table.columns["start"][row]), places[owned])
 
 
-def _named(devices: list[_Device], wanted: str) -> _Device:
+def _named(devices: list[_DevicePeak], wanted: str) -> _DevicePeak:
     if not wanted:
         return devices[0]
     for one in devices:

@@ -104,7 +104,7 @@ def until_of(reader: TraceReader, part: Part) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Paths:
+class _PathTimes:
     """A column for each number of a path; ns."""
 
     above: Array  # path of the caller, or NO_ROW
@@ -145,7 +145,7 @@ class _Paths:
         }
 
 
-def _paths(table: EventTable, threads: Array, until: int) -> _Paths:
+def _paths(table: EventTable, threads: Array, until: int) -> _PathTimes:
     names, code = rules.shown_names(rules.names_of(table), table.column("name"))
     kind, device_type = table.column("kind"), table.column("device_type")
     parent = np.ascontiguousarray(table.column("parent"))
@@ -158,7 +158,7 @@ def _paths(table: EventTable, threads: Array, until: int) -> _Paths:
     def summed(values: Array) -> Array:
         return _engine.sum_by(path, len(above), np.ascontiguousarray(values))
 
-    return _Paths(
+    return _PathTimes(
         above=above,
         name=code[example],
         names=names,

@@ -52,7 +52,7 @@ class _Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _MergedSide:
     """One of the two that are compared."""
 
     tree: _Tree
@@ -79,11 +79,11 @@ def merged_diff_of_captures(first: Captured, second: Captured, *, limit: int) ->
     return {"captures": [capture.described() for capture in (first, second)], **_answer(sides, limit)}
 
 
-def _side_of_capture(capture: Captured) -> _Side:
-    def look(member: Member) -> _Side:
+def _side_of_capture(capture: Captured) -> _MergedSide:
+    def look(member: Member) -> _MergedSide:
         return _side_of(member.open())
 
-    sides: list[_Side] = []
+    sides: list[_MergedSide] = []
     for _, side in capture.each(look):
         sides.append(side)
         if sum(len(one.tree) for one in sides) > MERGED_SIDE_PATHS_MAX:
@@ -93,10 +93,10 @@ def _side_of_capture(capture: Captured) -> _Side:
             )
     sources = {side.source for side in sides}
     tree = _joined([side.tree for side in sides])
-    return _Side(tree, sum(side.steps for side in sides), len(sides), sources.pop() if len(sources) == 1 else "")
+    return _MergedSide(tree, sum(side.steps for side in sides), len(sides), sources.pop() if len(sources) == 1 else "")
 
 
-def _side_of(reader: TraceReader) -> _Side:
+def _side_of(reader: TraceReader) -> _MergedSide:
     check_size(len(reader), "compare exports of a --window of each")
     marks = StepMarks()
     for stretch in reader.iterate(STEP_COLUMNS, args=False):
@@ -113,7 +113,7 @@ def _side_of(reader: TraceReader) -> _Side:
     code = np.array([*names.codes([without_line(word) for word in words]), NO_CODE], dtype=np.int64)[code]
     sums = np.concatenate([values * inside, values * ~inside])
     columns = (code, table.column("kind"), table.column("device_type"), parent)
-    return _Side(_folded(names.values, *columns, sums), len(steps), 1, reader.meta.source)
+    return _MergedSide(_folded(names.values, *columns, sums), len(steps), 1, reader.meta.source)
 
 
 def _folded(names: list[str], name: Array, kind: Array, device_type: Array, above: Array, sums: Array) -> _Tree:
@@ -138,7 +138,7 @@ def _joined(trees: Sequence[_Tree]) -> _Tree:
     return _folded(names.values, np.concatenate(codes), kind, device_type, np.concatenate(above), sums)
 
 
-def _beside(sides: Sequence[_Side], per_step: bool) -> tuple[_Tree, Array]:
+def _beside(sides: Sequence[_MergedSide], per_step: bool) -> tuple[_Tree, Array]:
     """(both as one tree without what is not compared, for each side the three sums of each path)."""
     kept = [side.tree.sums[:_SUMS] if per_step else side.tree.sums[:_SUMS] + side.tree.sums[_SUMS:] for side in sides]
     none = [np.zeros_like(values) for values in kept]
@@ -152,7 +152,7 @@ def _beside(sides: Sequence[_Side], per_step: bool) -> tuple[_Tree, Array]:
     return _Tree(tree.names, *columns), columns[-1].reshape(len(sides), _SUMS, len(rows))
 
 
-def _answer(sides: Sequence[_Side], limit: int) -> dict[str, Any]:
+def _answer(sides: Sequence[_MergedSide], limit: int) -> dict[str, Any]:
     per_step = all(side.steps for side in sides)
     tree, sums = _beside(sides, per_step)
     shares = [side.steps if per_step else side.traces for side in sides]

@@ -107,7 +107,7 @@ class Outside:
             for field in ("row", "parent", "name", "start", "end")
         )
         recorded = [_NOTHING, *self._recorded.get(thread, []), *but]
-        covered = _Covered(*map(np.concatenate, zip(*recorded, strict=True)))
+        covered = _Intervals(*map(np.concatenate, zip(*recorded, strict=True)))
         spent = covered.outside(start, end)
         place = np.minimum(np.searchsorted(row, parent), len(row) - 1)
         inner = row[place] == parent
@@ -144,7 +144,7 @@ def _of_standard_library(name: str) -> bool:
 _NOTHING: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
-class _Covered:
+class _Intervals:
     """How much of any stretch these intervals leave."""
 
     def __init__(self, start: Array, end: Array) -> None:

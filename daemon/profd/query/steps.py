@@ -154,7 +154,7 @@ def _worked_out(reader: TraceReader) -> dict[str, Any]:
 
 
 def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
-    device, host, launches, delays = _Busy(steps), _Busy(steps), _Count(steps), _Delays(steps)
+    device, host, launches, delays = _BusyInSteps(steps), _BusyInSteps(steps), _Count(steps), _LaunchDelays(steps)
     launching = rules.Named(is_launch_name)
     on_device = 0
     for table in reader.iterate(_WORK_COLUMNS, args=False):
@@ -185,7 +185,7 @@ def _measured(steps: Steps, reader: TraceReader) -> Iterable[Step]:
         )
 
 
-class _Busy:
+class _BusyInSteps:
     """How long of each step at least one of the intervals fed so far covers; they come in start order."""
 
     def __init__(self, steps: Steps) -> None:
@@ -225,7 +225,7 @@ class _Count:
         self.within += np.searchsorted(time, self._steps.end) - np.searchsorted(time, self._steps.start)
 
 
-class _Delays:
+class _LaunchDelays:
     """How long what was launched in each step waited for its device. 32 bytes for each launch that did something."""
 
     def __init__(self, steps: Steps) -> None:

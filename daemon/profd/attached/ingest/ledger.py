@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Final
 
 from profd.attached.ingest.chunk import Chunk, Refusal
-from profd.attached.ingest.remembered import Allowance
+from profd.attached.ingest.remembered import EntryAllowance
 from profd.limits import INGEST_GAPS_MAX, INGEST_THREADS_MAX
 
 _GAPS_OF_A_CHUNK: Final = 16  # that each chunk may leave, in the long run
@@ -34,14 +34,14 @@ class Ledger:
         epoch: int,
         threads_max: int = INGEST_THREADS_MAX,
         gaps_max: int = INGEST_GAPS_MAX,
-        allowance: Allowance | None = None,
+        allowance: EntryAllowance | None = None,
     ) -> None:
         """`allowance`: of the user, shared with others' ledgers of that user; none: of this one alone."""
         self._incarnation = incarnation
         self._epoch = epoch
         self._threads_max = threads_max
         self._gaps_max = gaps_max
-        self._allowance = allowance or Allowance()
+        self._allowance = allowance or EntryAllowance()
         self._closed = False
         self._may_remember = gaps_max  # gaps now
         self._next: dict[int, int] = {}  # by stream: one above the highest sequence stored

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from profd.limits import INGEST_REMEMBERED_PER_UID_MAX
 
 
-class Allowance:
+class EntryAllowance:
     """Entries of one user, or of one ledger alone. One thread at a time: a user's chunks are never in two."""
 
     def __init__(self, entries_max: int | None = INGEST_REMEMBERED_PER_UID_MAX) -> None:
@@ -35,11 +35,11 @@ class Remembered:
 
     def __init__(self, each: int = INGEST_REMEMBERED_PER_UID_MAX) -> None:
         self._each = each
-        self._users: WeakValueDictionary[int, Allowance] = WeakValueDictionary()
+        self._users: WeakValueDictionary[int, EntryAllowance] = WeakValueDictionary()
 
-    def of(self, uid: int) -> Allowance:
+    def of(self, uid: int) -> EntryAllowance:
         """The allowance of this user; root, and who runs the daemon, have no limit."""
         found = self._users.get(uid)
         if found is None:
-            found = self._users[uid] = Allowance(None if uid in (0, os.geteuid()) else self._each)
+            found = self._users[uid] = EntryAllowance(None if uid in (0, os.geteuid()) else self._each)
         return found

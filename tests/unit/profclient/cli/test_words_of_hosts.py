@@ -13,7 +13,7 @@ from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.stacks_view import print_stacks
 from profclient.fleet.machine import Fleet, HostState, Stand
 from profclient.fleet.outcome import Outcome
-from profclient.fleet.steps import Meeting, Pace, meet
+from profclient.fleet.steps import Meeting, StepProgress, meet
 from profproto.v1 import capture_pb2 as pb
 
 EVIL = "\x1b[31m\u202e\x9b2J\r\nprofctl: a line"
@@ -71,7 +71,7 @@ def prepared() -> None:
     fleet = Fleet(["n0", "n1"])
     fleet.hosts["n0"].stand, fleet.hosts["n0"].unable = Stand.BEGINNING, [EVIL]
     fleet.hosts["n1"].stand, fleet.hosts["n1"].why = Stand.OUT, EVIL
-    FleetProgress("f0123456789ab", quiet=False).prepared(fleet, 1, meet([Pace(EVIL, 0)], 1))
+    FleetProgress("f0123456789ab", quiet=False).prepared(fleet, 1, meet([StepProgress(EVIL, 0)], 1))
 
 
 @pytest.mark.parametrize("said", [stacks, estimates, captured, prepared], ids=lambda said: said.__name__)

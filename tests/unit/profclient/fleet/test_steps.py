@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profclient.fleet.steps import AROUND, AT_LEAST_NS, Common, Pace, common, meet
+from profclient.fleet.steps import AROUND, AT_LEAST_NS, Common, StepProgress, common, meet
 from profproto.v1 import capture_pb2 as pb
 
 MS = 1_000_000
 MOST = (1 << 63) - 1  # that a message holds
 
 
-def pace(begun: int, step_ms: int, who: str = "rank 0", running_ms: int = 0) -> Pace:
-    return Pace(who, 0, pb.ProgramSteps(begun=begun, running_ns=running_ms * MS, step_ns=step_ms * MS))
+def pace(begun: int, step_ms: int, who: str = "rank 0", running_ms: int = 0) -> StepProgress:
+    return StepProgress(who, 0, pb.ProgramSteps(begun=begun, running_ns=running_ms * MS, step_ns=step_ms * MS))
 
 
 def test_no_rank_can_have_begun_the_step_by_then_and_the_last_one_is_waited_for():
@@ -33,11 +33,14 @@ def test_steps_that_are_longer_than_the_lead_are_met_by_the_next_but_one():
         ([pace(5000, 1), pace(5000, 300, "rank 1")], "rank 1 is "),
         ([pace(5, 10), pace(0, 0, "rank 1")], "rank 1 does not number its steps"),
         ([pace(5, 10), pace(1, 0, "rank 1")], "nobody knows yet how long the steps of rank 1 take"),
-        ([pace(5, 10), Pace("rank 1", 0, can=False)], "rank 1 cannot begin at a step"),
+        ([pace(5, 10), StepProgress("rank 1", 0, can=False)], "rank 1 cannot begin at a step"),
         ([], "there are no processes"),
         ([pace(MOST, 10)], "rank 0 numbers its steps as no program does"),
         ([pace(5, 10), pace(-5, 10, "rank 1")], "rank 1 numbers its steps as no program does"),
-        ([Pace("rank 0", 0, pb.ProgramSteps(begun=5, running_ns=-1, step_ns=1))], "rank 0 numbers its steps as"),
+        (
+            [StepProgress("rank 0", 0, pb.ProgramSteps(begun=5, running_ns=-1, step_ns=1))],
+            "rank 0 numbers its steps as",
+        ),
     ],
 )
 def test_no_step_is_chosen_where_counts_say_nothing(paces, why):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profd.derive.steps import Steps
 from profd.events import Kind
 from profd.query import open_trace
-from profd.query.steps import _Busy, outliers, steps_of_trace
+from profd.query.steps import _BusyInSteps, outliers, steps_of_trace
 from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
@@ -160,7 +160,7 @@ def test_cover_is_that_of_counting_every_nanosecond(
     spans, steps = sorted(spans), sorted(steps)
     begin = np.array([start for start, _ in steps], dtype=np.int64)
     length = np.array([lasting for _, lasting in steps], dtype=np.int64)
-    busy = _Busy(Steps(begin, begin + length, [], begin.astype(np.int32), ""))
+    busy = _BusyInSteps(Steps(begin, begin + length, [], begin.astype(np.int32), ""))
     for part in (spans[:cut], spans[cut:]):
         busy.add(*(np.array([span[side] for span in part], dtype=np.int64) for side in (0, 1)))
     covered = {ns for start, lasting in spans for ns in range(start, start + lasting)}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profd.attached.ingest.chunk import Chunk, Refusal
 from profd.attached.ingest.ledger import ChunkFacts, Ledger
-from profd.attached.ingest.remembered import Allowance, Remembered
+from profd.attached.ingest.remembered import EntryAllowance, Remembered
 
 
 def chunk(stream: int = 0, sequence: int = 0, *, incarnation: int = 1, epoch: int = 2, refusal=None) -> Chunk:
@@ -98,7 +98,7 @@ def test_who_always_jumps_leaves_few_gaps_and_they_come_back() -> None:
 
 def test_threads_and_gaps_of_one_user_are_bounded_together() -> None:
     # 512 processes of 65,536 threads each came to 4 GB
-    allowance = Allowance(4)
+    allowance = EntryAllowance(4)
     first, second = Ledger(1, 2, allowance=allowance), Ledger(3, 2, allowance=allowance)
     of_second = Chunk(0, 1, 3, 2, 0, 9, 1)
     assert accept(first, chunk(0))
@@ -112,7 +112,7 @@ def test_threads_and_gaps_of_one_user_are_bounded_together() -> None:
 
 
 def test_closed_ledger_gives_its_room_back_and_takes_nothing() -> None:
-    allowance = Allowance(1)
+    allowance = EntryAllowance(1)
     first, second = Ledger(1, 2, allowance=allowance), Ledger(1, 2, allowance=allowance)
     assert accept(first, chunk(0))
     first.close()

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from profd.attached.ingest.chunk import Refusal
 from profd.attached.ingest.journal_file import JournalFile
 from profd.attached.ingest.ledger import Ledger
-from profd.attached.ingest.remembered import Allowance
+from profd.attached.ingest.remembered import EntryAllowance
 from profd.attached.ingest.sink import Sink
 from profd.limits import INGEST_BROKEN_MAX, INGEST_REJECTED_MAX
 
@@ -140,7 +140,7 @@ def test_what_its_user_may_not_have_any_more_is_not_cut_from_an_earlier_file(tmp
     Sink(file, Ledger(INCARNATION, EPOCH), lambda _file: None).take(memoryview(chunk_bytes(0) + chunk_bytes(1)))
     file.close()
     file = JournalFile(tmp_path / "f")
-    sink = Sink(file, Ledger(INCARNATION, EPOCH, allowance=Allowance(1)), lambda _file: None)
+    sink = Sink(file, Ledger(INCARNATION, EPOCH, allowance=EntryAllowance(1)), lambda _file: None)
     assert sink.take(memoryview(chunk_bytes(2))) == [(0, Refusal.THREADS_OF_USER)]
     assert names_of(tmp_path / "f") == [(0, 0), (1, 0)]
     assert (sink.counts.chunks, sink.counts.refused) == (2, {Refusal.THREADS_OF_USER: 10})
