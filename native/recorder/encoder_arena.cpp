@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,6 +61,12 @@ std::string Arena::open(int fd, int& error) {
   }
   base_ = static_cast<std::uint8_t*>(at);
   size_ = size;
+  fd_ = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (fd_ < 0) {
+    error = errno;
+    close();
+    return "no descriptor is left";
+  }
   std::memcpy(static_cast<void*>(&header_), base_, sizeof header_);
   std::string problem = wrong(header_, size);
   if (!problem.empty()) close();
@@ -68,7 +75,9 @@ std::string Arena::open(int fd, int& error) {
 
 void Arena::close() {
   if (base_ != nullptr) munmap(base_, size_);
+  if (fd_ >= 0) ::close(fd_);
   base_ = nullptr;
+  fd_ = -1;
 }
 
 arena::Anchor Arena::latest() const {
@@ -87,8 +96,12 @@ std::atomic<std::uint32_t>& Arena::state_word(std::uint32_t index) const {
   return reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + header_.states_offset)[index];
 }
 
-const std::uint8_t* Arena::chunk(std::uint32_t index) const {
-  return base_ + header_.chunks_offset + std::uint64_t{index} * arena::kChunkBytes;
+bool Arena::read(std::uint64_t offset, void* to, std::size_t count) const {
+  return pread(fd_, to, count, static_cast<off_t>(offset)) == static_cast<ssize_t>(count);
+}
+
+std::uint64_t Arena::chunk(std::uint32_t index) const {
+  return header_.chunks_offset + std::uint64_t{index} * arena::kChunkBytes;
 }
 
 arena::State Arena::state(std::uint32_t index) const {
@@ -105,19 +118,17 @@ void Arena::free(std::uint32_t index) {
 }
 
 std::pair<std::uint32_t, std::uint64_t> Arena::identity(std::uint32_t index) const {
-  const std::uint8_t* const at = chunk(index);
-  return {load<std::uint32_t>(at + offsetof(arena::ChunkHeader, stream)),
-          load<std::uint64_t>(at + offsetof(arena::ChunkHeader, sequence))};
+  arena::ChunkHeader header{};
+  read(chunk(index), &header, offsetof(arena::ChunkHeader, tid));
+  return {header.stream, header.sequence};
 }
 
 bool Arena::copy(std::uint32_t index, ChunkCopy& to) const {
-  const std::uint8_t* const at = chunk(index);
-  const std::uint32_t count =
-      reinterpret_cast<const arena::ChunkHeader*>(at)->count.load(std::memory_order_acquire);
-  std::memcpy(static_cast<void*>(&to.header), at, sizeof to.header);
-  if (count > arena::kSlotsPerChunk) return false;
-  to.count = count;
-  std::memcpy(to.slots, at + sizeof(arena::ChunkHeader), std::size_t{count} * sizeof(arena::Slot));
+  if (!read(chunk(index), &to.header, sizeof to.header)) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);  // slots were written before they were counted
+  to.count = to.header.count.load(std::memory_order_relaxed);
+  if (to.count > arena::kSlotsPerChunk) return false;
+  if (!read(chunk(index) + sizeof to.header, to.slots, std::size_t{to.count} * sizeof(arena::Slot))) return false;
   return to.header.id_base != 0;
 }
 
@@ -131,13 +142,36 @@ std::uint64_t Arena::strings_tail() const {
   return std::min(live()->strings_tail.load(std::memory_order_acquire), header_.strings_bytes);
 }
 
-std::optional<std::string_view> Arena::text(std::uint32_t id, std::uint64_t tail) const {
+std::optional<std::uint32_t> Texts::length(std::uint32_t id) {
   const std::uint64_t at = std::uint64_t{id} * arena::kStringAlign;
-  if (tail < sizeof(std::uint32_t) || at > tail - sizeof(std::uint32_t)) return std::nullopt;
-  const std::uint8_t* const from = base_ + header_.strings_offset + at;
-  const auto length = load<std::uint32_t>(from);
-  if (length > arena::kStringBytesMax || length > tail - sizeof(std::uint32_t) - at) return std::nullopt;
-  return std::string_view(reinterpret_cast<const char*>(from) + sizeof(std::uint32_t), length);
+  if (tail_ < sizeof(std::uint32_t) || at > tail_ - sizeof(std::uint32_t)) return std::nullopt;
+  std::uint32_t length = 0;
+  if (!bytes(at, &length, sizeof length) || length > arena::kStringBytesMax || length > tail_ - sizeof length - at) return std::nullopt;
+  return length;
+}
+
+void Texts::append(std::uint32_t id, std::uint32_t count, Bytes& to) {
+  std::uint8_t* const room = to.room(count);
+  // It had a length that lies below the tail: what is not to be read is nothing.
+  if (!bytes(std::uint64_t{id} * arena::kStringAlign + sizeof(std::uint32_t), room, count)) std::memset(room, 0, count);
+  to.end(room + count);
+}
+
+bool Texts::bytes(std::uint64_t at, void* to, std::size_t count) {
+  if (at < from_ || at + count > from_ + held_) {
+    from_ = at;
+    held_ = static_cast<std::size_t>(std::min<std::uint64_t>(sizeof window_, tail_ - at));
+    if (count > held_) {
+      held_ = 0;
+      return arena_.read(arena_.header().strings_offset + at, to, count);
+    }
+    if (!arena_.read(arena_.header().strings_offset + at, window_, held_)) {
+      held_ = 0;
+      return false;
+    }
+  }
+  std::memcpy(to, window_ + (at - from_), count);
+  return true;
 }
 
 }  // namespace profd::encoder

@@ -1,15 +1,18 @@
 // An arena as its reader sees it: memory that a hostile target may change at any moment. Whatever is looked at is
 // copied first, and the copy is checked.
+//
+// Strings and chunks are read by pread(2): a look at a mapped page that nobody has written, or that the target has freed,
+// would allocate it, on the account of the reader.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 #include "arena.h"
+#include "encoder_bytes.h"
 
 namespace profd::encoder {
 
@@ -64,17 +67,37 @@ class Arena {
 
   // Bytes of the string area that are published now, never more than there are.
   std::uint64_t strings_tail() const;
-  // The text of an id below `tail`; it may change while it is looked at. Nothing: there is no such string.
-  std::optional<std::string_view> text(std::uint32_t id, std::uint64_t tail) const;
+  // Bytes of strings or chunks, from an offset in the arena. False: they cannot be had.
+  bool read(std::uint64_t offset, void* to, std::size_t count) const;
 
  private:
   const arena::Header* live() const { return reinterpret_cast<const arena::Header*>(base_); }
   std::atomic<std::uint32_t>& state_word(std::uint32_t index) const;
-  const std::uint8_t* chunk(std::uint32_t index) const;
+  std::uint64_t chunk(std::uint32_t index) const;  // its offset
 
   std::uint8_t* base_ = nullptr;
+  int fd_ = -1;
   std::size_t size_ = 0;
   arena::Header header_{};
+};
+
+// The texts below a tail, best asked for in the order of their ids. A text may change between two questions.
+class Texts {
+ public:
+  Texts(const Arena& arena, std::uint64_t tail) : arena_(arena), tail_(tail) {}
+
+  // Nothing: there is no such string.
+  std::optional<std::uint32_t> length(std::uint32_t id);
+  // The first `count` bytes of one, no more than its length was.
+  void append(std::uint32_t id, std::uint32_t count, Bytes& to);
+
+ private:
+  bool bytes(std::uint64_t at, void* to, std::size_t count);
+
+  const Arena& arena_;
+  std::uint64_t tail_, from_ = 0;
+  std::size_t held_ = 0;
+  std::uint8_t window_[8192];  // of the area, from `from_`: names of one chunk mostly lie side by side
 };
 
 }  // namespace profd::encoder

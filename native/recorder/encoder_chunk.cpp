@@ -27,35 +27,37 @@ std::uint32_t SentStrings::write(Bytes& body, const Arena& arena, std::uint64_t 
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   std::vector<std::uint32_t>& waiting = waiting_[index];
   waiting.clear();
-  std::vector<std::string_view> texts;
+  Texts texts(arena, tail);
+  std::vector<std::uint32_t> lengths;
   std::size_t total = 0;
   for (const std::uint32_t id : ids) {
     if (id == arena::kNoName || id >= delivered_.size() || delivered_[id]) continue;
-    const auto text = arena.text(id, tail);
-    if (!text) continue;
+    const auto length = texts.length(id);
+    if (!length) continue;
     waiting.push_back(id);
-    texts.push_back(*text);
-    total += text->size();
+    lengths.push_back(*length);
+    total += *length;
   }
-  if (texts.empty()) return 0;
+  if (lengths.empty()) return 0;
 
   std::uint32_t cut = 0;
   if (total > kTextBytesMax) {
-    for (auto& text : texts) {
-      if (text.size() <= kTextBytesMax / texts.size()) continue;
-      text = text.substr(0, kTextBytesMax / texts.size());
+    const auto most = static_cast<std::uint32_t>(kTextBytesMax / lengths.size());
+    for (auto& length : lengths) {
+      if (length <= most) continue;
+      length = most;
       ++cut;
     }
   }
   section_.clear();
-  section_.varint(texts.size());
+  section_.varint(lengths.size());
   std::uint32_t before = 0;
   for (const std::uint32_t id : waiting) {
     section_.varint(id - before);
     before = id;
   }
-  for (const auto& text : texts) section_.varint(text.size());
-  for (const auto& text : texts) section_.append(text);
+  for (const auto length : lengths) section_.varint(length);
+  for (std::size_t at = 0; at < lengths.size(); ++at) texts.append(waiting[at], lengths[at], section_);
   body.section(kStrings, section_);
   return cut;
 }

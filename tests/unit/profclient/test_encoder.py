@@ -235,6 +235,22 @@ class TestHostile:
             assert reader.encode(0) is None
             assert reader.losses() == {"bad_chunk": 1}
 
+    def test_what_nobody_has_written_is_not_allocated_by_a_look(self) -> None:
+        """The kernel charges a page to whoever touches it first: here that would be the reader."""
+        claiming = [Chunk(stream=stream, count=arena.SLOTS_PER_CHUNK, data=b"") for stream in range(20)]
+        far_apart = range(0, arena.STRINGS_BYTES // 8, arena.PAGE // 8)
+        naming = Chunk([Slot(1100, 1200, name=text) for text in far_apart], stream=20)
+        fd = arena_fd([*claiming, naming], header={152: struct.pack("<Q", arena.STRINGS_BYTES)})
+        try:
+            os.pwrite(fd, struct.pack("<I", arena.SEALED) * 24, arena.PAGE)  # the last have no header
+            before = os.fstat(fd).st_blocks
+            with closing(Drainer(fd)) as reader:
+                found = [reader.encode(index) for index, _, _ in reader.sealed()]
+            assert sum(chunk is not None for chunk in found) == 21
+            assert os.fstat(fd).st_blocks == before
+        finally:
+            os.close(fd)
+
     def test_many_long_names_are_cut_to_fit(self) -> None:
         strings = Strings()
         names = [strings.id(f"{number:05}" + "n" * 2000) for number in range(100)] + [strings.id("short")]
