@@ -16,8 +16,6 @@ KEPT: Final = frozenset(
     (
         *RANK_VARIABLES,
         *JOB_VARIABLES,
-        "LOCAL_RANK",
-        "WORLD_SIZE",
         "TORCHELASTIC_RUN_ID",
         "SLURM_JOB_END_TIME",
         "CUDA_VISIBLE_DEVICES",
@@ -25,11 +23,11 @@ KEPT: Final = frozenset(
         "KINETO_USE_DAEMON",
         "KINETO_IPC_SOCKET_DIR",
         "KINETO_ONDEMAND_TRACE_DIR",
-        "KINETO_CONFIG",
-        "KINETO_DAEMON_INIT_DELAY_S",
     )
 )
-_VALUE_CHARACTERS: Final = 4096
+_VALUE_CHARACTERS: Final = 256
+_LONG: Final = frozenset(("CUDA_VISIBLE_DEVICES", "CUDA_INJECTION64_PATH", "KINETO_ONDEMAND_TRACE_DIR"))
+_LONG_CHARACTERS: Final = 4096  # of one of these: lists of UUIDs, paths
 _GPUS_MAX: Final = 1024
 
 
@@ -40,7 +38,7 @@ def parse_environ(raw: bytes) -> dict[str, str]:
         name, equals, value = entry.partition(b"=")
         key = name.decode("ascii", "replace")
         if equals and key in KEPT and key not in kept:
-            kept[key] = printable(value, _VALUE_CHARACTERS)
+            kept[key] = printable(value, _LONG_CHARACTERS if key in _LONG else _VALUE_CHARACTERS)
     return kept
 
 

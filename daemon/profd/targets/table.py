@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,12 +19,13 @@ from typing import Final
 
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
-from profd.limits import PROC_LOOK_BYTES_PER_SECOND
+from profd.limits import PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
 from profd.targets import cgroup, environ, procfs
 from profd.targets.guarded import Operation
 from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
+from profd.targets.remembered import Remembered
 from profd.targets.starts import starts
 
 COMMAND_CHARACTERS: Final = 4096
@@ -32,7 +34,6 @@ _VSIZE_STEP: Final = 1 << 20
 # The same where no thread is to be waited for: what decides which source records a process (libcuda, torch, XLA)
 # is larger still, and a heap that grows would make every look a long one.
 _VSIZE_STEP_RECALLED: Final = 16 << 20
-_FACTS_MAX: Final = 1 << 16
 _PYTHON_NAME: Final = re.compile(r"^(?:python|pypy)[\d.]*[a-z]?(?:-config)?$")
 _GPU_NODE: Final = re.compile(r"^/dev/nvidia(\d{1,4})$")
 _ENDED_STATES: Final = "ZXx"
@@ -42,6 +43,7 @@ _ENDED_STATES: Final = "ZXx"
 class _Facts:
     """Facts that are remembered of one process between passes."""
 
+    payer: int  # the uid whose share it takes
     image: tuple[str, int]
     bytes: int  # that were read
     vsize: int
@@ -54,6 +56,12 @@ class _Facts:
     torch_version: str | None  # None: its disk did not answer
     gpus: tuple[int, ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        texts = (self.command, self.executable, self.mapped.torch_library, *self.environ.values())
+        return PROC_REMEMBERED_BYTES + sum(map(sys.getsizeof, texts))
+
 
 class ProcessTable:
     """Processes by pid, from `root` (a /proc, or a made-up tree in tests). Safe to use from threads.
@@ -64,7 +72,7 @@ class ProcessTable:
     def __init__(self, root: Path = Path("/proc"), labelled: Callable[[Process], Process] | None = None) -> None:
         self._root = root
         self._labelled = labelled or (lambda process: process)
-        self._facts: dict[ProcessId, _Facts] = {}
+        self._facts: Remembered[_Facts] = Remembered()
         self._users: dict[int, str] = {}
         self._rate = LookRate()
         self._lock = threading.Lock()
@@ -78,9 +86,9 @@ class ProcessTable:
         _require_sight()
         present = {process.id for process in found}
         with self._lock:
-            for gone in self._facts.keys() - present:
+            for gone in self._facts.processes() - present:
                 if not self._stays(gone):
-                    del self._facts[gone]
+                    self._facts.forget(gone)
         return found
 
     def get(self, pid: int) -> Process | None:
@@ -211,7 +219,7 @@ class ProcessTable:
             now = procfs.status_of(pid, self._root)
             if now is None or now.uid != status.uid:
                 with self._lock:
-                    self._facts.pop(identity, None)
+                    self._facts.forget(identity)
                 return None
         return self._process(identity, stat, status, refreshed, unread if not _holds(refreshed, stat) else "")
 
@@ -249,7 +257,7 @@ class ProcessTable:
         if not self._rate.used_up(uid):
             return ""
         rate = f"{PROC_LOOK_BYTES_PER_SECOND >> 20} MiB a second"
-        return f"not looked at since it changed: processes of uid {uid} change faster than is read of them ({rate})"
+        return f"not looked at since it changed: processes of uid {uid} have more to say than is read of them ({rate})"
 
     def _refreshed(self, identity: ProcessId, stat: procfs.Stat, payer: int, unread: str) -> _Facts:
         """Facts of a process: cached ones if nothing can have changed since they were read."""
@@ -257,13 +265,17 @@ class ProcessTable:
         if facts and _holds(facts, stat):
             return facts if facts.torch_version is not None else self._with_version(identity, facts)
         if unread:  # it is shown as it was, and where nothing is known of its program, by its name
-            return facts if facts and facts.image == stat.image else self._look(identity.pid, stat, facts, by_name=True)
-        found = self._look(identity.pid, stat, facts)
+            return (
+                facts
+                if facts and facts.image == stat.image
+                else self._look(identity.pid, payer, stat, facts, by_name=True)
+            )
+        found = self._look(identity.pid, payer, stat, facts)
         self._rate.take(payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found
         with self._lock:
-            self._keep(identity, found)
+            self._facts.keep(identity, found)
         return found
 
     def _with_version(self, identity: ProcessId, facts: _Facts) -> _Facts:
@@ -273,15 +285,10 @@ class ProcessTable:
             return facts
         found = replace(facts, torch_version=version)
         with self._lock:
-            self._keep(identity, found)
+            self._facts.keep(identity, found)
         return found
 
-    def _keep(self, identity: ProcessId, facts: _Facts) -> None:
-        if len(self._facts) >= _FACTS_MAX:  # a snapshot prunes; this is for a host where none is ever taken
-            self._facts.clear()
-        self._facts[identity] = facts
-
-    def _look(self, pid: int, stat: procfs.Stat, before: _Facts | None, *, by_name: bool = False) -> _Facts:
+    def _look(self, pid: int, payer: int, stat: procfs.Stat, before: _Facts | None, *, by_name: bool = False) -> _Facts:
         """Holds no lock: every one of these may wait for the process, and none for long.
 
         `by_name`: only by its names, and not to be remembered.
@@ -307,6 +314,7 @@ class ProcessTable:
         else:
             version = torch_version(folder / "root", mapped.torch_library)
         return _Facts(
+            payer=payer,
             image=stat.image,
             bytes=len(link) + len(command) + len(environment) + len(maps),
             vsize=-_VSIZE_STEP if by_name else stat.vsize,

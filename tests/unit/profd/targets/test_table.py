@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from profd.targets import table as table_module
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
 from profd.targets.process import Process, ProcessId
+from profd.targets.remembered import Remembered
 from profd.targets.table import ProcessTable
 
 from tests.support.python_jobs import UNTIL_TOLD, process_of, running
@@ -221,6 +223,22 @@ def test_oversized_files(tmp_path: Path) -> None:
     assert process.rank is None
 
 
+def test_texts_of_one_users_processes_are_not_remembered_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 16 KiB of the file and four times as much as a text, whatever its user has written into it."""
+    monkeypatch.setattr(table_module, "Remembered", functools.partial(Remembered, each=1 << 20))
+    for pid in range(100, 140):
+        wide = "\U0001d504" + "x" * 4000
+        Fake(
+            tmp_path, pid, command=[wide], environ={"CUDA_VISIBLE_DEVICES": wide}, uids="\t".join(["4242"] * 4)
+        ).write()
+    table = ProcessTable(tmp_path)
+    assert len(table.snapshot()) == 40
+    remembered = [pid for pid in range(100, 140) if table.recall(pid) is not None]
+    assert 20 < len(remembered) < 32
+
+
 def test_this_process() -> None:
     process = ProcessTable().get(os.getpid())
     assert process is not None
@@ -309,7 +327,7 @@ def test_what_changes_of_one_user_is_read_so_far_and_of_others_anyway(
     table = ProcessTable(tmp_path)
 
     def found() -> list[tuple[str, bool]]:
-        return [(process.framework, "change faster" in process.unread) for process in table.snapshot()]
+        return [(process.framework, "more to say" in process.unread) for process in table.snapshot()]
 
     # WHEN another list is made at once THEN it is the same: what one user's processes cost is no list's
     for _ in range(2):
