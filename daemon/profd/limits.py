@@ -389,6 +389,7 @@ PROC_MAPS_BYTES: Final = 4 * MiB  # of one process's mappings: some 40,000 of th
 PROC_LOOK_BYTES_PER_SECOND: Final = 4 * MiB  # of all files of one user's processes, that change: by all who look
 PROC_LOOK_BYTES_BURST: Final = 32 * MiB  # after a pause: a hundred processes of torch's that have just begun
 PROC_LOOK_BYTES: Final = 4096  # that one look counts as, besides what it reads
+PROC_GPUS_MAX: Final = 64  # of one process, as its descriptors and its environment say: records keep them
 PROC_REMEMBERED_MAX: Final = 65_536  # processes of which something is remembered between two lists
 PROC_REMEMBERED_BYTES_PER_UID: Final = 64 * MiB  # of their texts; further ones are looked at anew, at the rate above
 PROC_REMEMBERED_BYTES: Final = 4096  # that one counts as, besides its texts: so a user has 16,384

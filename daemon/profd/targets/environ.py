@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profd.limits import RANK_MAX
+from profd.limits import PROC_GPUS_MAX, RANK_MAX
 from profd.targets.procfs import printable
 
 RANK_VARIABLES: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
@@ -28,7 +28,6 @@ KEPT: Final = frozenset(
 _VALUE_CHARACTERS: Final = 256
 _LONG: Final = frozenset(("CUDA_VISIBLE_DEVICES", "CUDA_INJECTION64_PATH", "KINETO_ONDEMAND_TRACE_DIR"))
 _LONG_CHARACTERS: Final = 4096  # of one of these: lists of UUIDs, paths
-_GPUS_MAX: Final = 1024
 
 
 def parse_environ(raw: bytes) -> dict[str, str]:
@@ -76,7 +75,7 @@ def visible_gpus(environ: dict[str, str]) -> tuple[int, ...] | None:
     indices: list[int] = []
     for entry in value.split(","):
         entry = entry.strip()
-        if not (entry.isascii() and entry.isdigit()) or len(entry) > 4 or len(indices) >= _GPUS_MAX:
+        if not (entry.isascii() and entry.isdigit()) or len(entry) > 4 or len(indices) >= PROC_GPUS_MAX:
             return tuple(indices) if indices or entry in ("", "-1") else None
         indices.append(int(entry))
     return tuple(indices)

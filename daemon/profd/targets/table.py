@@ -19,7 +19,7 @@ from typing import Final
 
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
-from profd.limits import PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
+from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
 from profd.targets import cgroup, environ, procfs
 from profd.targets.guarded import Operation
 from profd.targets.look_rate import LookRate
@@ -379,7 +379,7 @@ def _gpus(folder: Path, variables: dict[str, str]) -> tuple[int, ...]:
             held.add(int(node.group(1)))
     visible = environ.visible_gpus(variables)
     if visible is None:
-        return tuple(sorted(held))
+        return tuple(sorted(held)[:PROC_GPUS_MAX])
     # The driver may keep the nodes of GPUs open that it then hides.
     both = held.intersection(visible)
-    return tuple(sorted(both or held or set(visible)))
+    return tuple(sorted(both or held or set(visible))[:PROC_GPUS_MAX])

@@ -39,6 +39,7 @@ def test_rank(variables: dict[str, str], rank: int | None) -> None:
         ("1,-1,2", (1,)),
         ("GPU-8932f937", None),
         ("99999", None),
+        (",".join(map(str, range(100))), tuple(range(64))),
     ],
 )
 def test_visible_gpus(value: str | None, gpus: tuple[int, ...] | None) -> None:

@@ -223,6 +223,13 @@ def test_oversized_files(tmp_path: Path) -> None:
     assert process.rank is None
 
 
+def test_a_process_has_no_more_gpus_than_a_host(tmp_path: Path) -> None:
+    held = {number: f"/dev/nvidia{number}" for number in range(3, 1003)}
+    Fake(tmp_path, 9, maps=["/usr/lib/libcuda.so.1"], descriptors=held).write()
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert process.gpus == tuple(range(3, 67))
+
+
 def test_texts_of_one_users_processes_are_not_remembered_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
