@@ -19,6 +19,7 @@ from profd.capture.outcome import StoredTrace
 from profd.capture.planner import ManagerSettings, Request
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.switch import Switch
+from profd.gpu.sidecar import BeginSidecar
 from profd.journal.journal import Journal
 from profd.model.capture import Options, RawFile, Recording, State
 from profd.model.traits import of_older
@@ -277,6 +278,7 @@ class Rig:
     graces: Graces = field(default_factory=lambda: Graces(hearing_ns=0, overrun_ns=0))
     lease_grace: float = LONG
     own_pids: tuple[int, ...] = ()
+    begin_sidecar: BeginSidecar = lambda process, options: None
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.directory / "journal")
@@ -301,6 +303,7 @@ class Rig:
             settings=ManagerSettings(
                 "host", graces=self.graces, lease_grace=self.lease_grace, own_pids=lambda: self.own_pids
             ),
+            begin_sidecar=self.begin_sidecar,
         )
 
     @contextlib.asynccontextmanager

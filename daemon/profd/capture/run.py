@@ -20,7 +20,8 @@ from profd.capture.failures import reason_of, sentence
 from profd.capture.ports import Ended, Storing
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import ProfdError
-from profd.fairness.to_the_end import to_the_end
+from profd.fairness.shares import Holder
+from profd.fairness.threads import in_thread
 from profd.gpu.sidecar import BeginSidecar
 from profd.journal.journal import Journal, any_data
 from profd.limits import PICKUP_BYTES_MAX, PICKUP_ESTIMATES_MAX, TRACE_FILE_BYTES_MAX
@@ -234,7 +235,9 @@ class TargetRun:
         try:
             recording = await self._recorded(order, self._session, making)
             if sidecar is not None:
-                await to_the_end(asyncio.to_thread(sidecar.finish, recording, journal.path(*key)))
+                # Seconds of CPU time for ten minutes of eight GPUs: in threads that are the user's share.
+                user = Holder(order.process.uid, reserved=order.process.uid == 0)
+                await in_thread(user, sidecar.finish, recording, journal.path(*key))
         except OSError as error:
             self.send(m.Broke(reason_of(error), sentence(error, source.name)))
         except ProfdError as error:

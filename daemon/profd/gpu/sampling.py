@@ -100,14 +100,15 @@ class GpuMetrics:
         self._sampler.end(self._tracks)
         if not recording.files:
             return
-        text = self._tracks.chrome(recording.start_ns, recording.end_ns)
-        if text is None:
+        pieces = self._tracks.chrome(recording.start_ns, recording.end_ns)
+        if pieces is None:
             why = self._tracks.absent or "the driver gave no answer while it was recorded"
             recording.warnings.append(f"no GPU metrics: {why}")
             return
         path = directory / FILE
         try:
-            path.write_bytes(text)
+            with path.open("wb") as file:
+                file.writelines(pieces)
         except OSError as error:
             recording.warnings.append(f"no GPU metrics: they could not be written ({error.strerror})")
             return

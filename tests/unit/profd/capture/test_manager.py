@@ -52,6 +52,30 @@ def raw_left(rig: Rig) -> list[Path]:
     return [path for path in (rig.directory / "journal").rglob("*") if path.is_file()]
 
 
+class Beside:
+    """A recording beside a source: who ended it."""
+
+    def __init__(self) -> None:
+        self.thread = ""
+
+    def finish(self, recording: Recording, directory: Path) -> None:
+        self.thread = threading.current_thread().name
+
+    def drop(self) -> None: ...
+
+
+async def test_what_is_recorded_beside_a_source_is_written_by_threads_of_the_users_share(tmp_path: Path) -> None:
+    rig, beside = Rig(tmp_path), Beside()
+    rig.table.processes[100] = process(100)
+    rig.begin_sidecar = lambda process, options: beside
+    async with rig.running() as manager:
+        record = await manager.start(ALICE, request(100))
+        await rig.source.started(100)
+        rig.source.finish(100)
+        await ended(manager, record.id)
+    assert beside.thread.startswith("profd-calls")
+
+
 class TestStart:
     async def test_stores_a_trace(self, rig: Rig, manager: CaptureManager) -> None:
         record = await manager.start(ALICE, request(100))
