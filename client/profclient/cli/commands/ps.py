@@ -12,6 +12,8 @@ from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, say, table, wrapped
 from profclient.connection import Daemon
 
+COMMAND_CHARS = 20  # of a command and of a job, by which people know them; other columns give way before
+
 
 @click.command()
 @selector_options
@@ -47,7 +49,7 @@ def _print(targets: list[capture_pb2.Target]) -> None:
         for target in targets
     ]
     columns = ("PID", "USER", "JOB", "RANK", "GPU", "FRAMEWORK", "SOURCES", "STATE", "COMMAND")
-    table(columns, rows, right=("PID", "RANK"), wide=("COMMAND", "JOB"))
+    table(columns, rows, right=("PID", "RANK"), wide=("COMMAND", "JOB"), spare=("USER",), least=COMMAND_CHARS)
     _remarks(targets)
 
 
