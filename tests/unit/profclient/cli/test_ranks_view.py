@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
+from profclient.cli.app import profctl
 from profclient.cli.heat_view import print_heat
 from profclient.cli.imported import asked_of
 from profclient.errors import UsageError
@@ -83,3 +85,15 @@ def test_without_an_id_the_capture_of_the_latest_trace_is_meant() -> None:
     source.latest = ""
     with pytest.raises(UsageError, match="your latest trace, t7, is of no capture"):
         asked_of(cast("Traces", source), [])
+
+
+@pytest.mark.parametrize("question", ["ranks", "comm", "top"])
+def test_a_capture_of_many_hosts_is_looked_for_where_it_was_collected(
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a daemon, which has one host's traces: the user's own file says where they are."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PROFD_ADDRESS", f"unix:{tmp_path}/none.sock")
+    error = CliRunner().invoke(profctl, [question, "f0123456789ab"]).exception
+    assert isinstance(error, UsageError)
+    assert "none that was begun or collected here" in str(error)
