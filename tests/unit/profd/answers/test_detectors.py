@@ -492,16 +492,18 @@ RUN = "asyncio/events.py(78): Handle._run"
 FETCH, SELECT = "/home/ann/server.py(12): fetch", "selectors.py(451): EpollSelector.select"
 
 
-def looped(spent: float, ran: int, looks: int, below: str, path: Path) -> Verdict:
+def looped(spent: float, ran: int, looks: int, below: str, path: Path, states: str = "") -> Verdict:
     """A callback that takes so much of 1000 us, in the standard library; then the loop waits for work."""
     loop = call("/home/ann/server.py(1): <module>", 0, 1000, Kind.SAMPLE, thread=1)
     run = call(below, 0, spent, Kind.SAMPLE, thread=1, parent=loop)
     fetch = call(FETCH, 0, spent, Kind.SAMPLE, thread=1, parent=run)
     reads = call("socket.py(693): SocketIO.readinto", 0, spent, Kind.SAMPLE, thread=1, parent=fetch)
     waits = call(SELECT, spent, 1000 - spent, Kind.SAMPLE, thread=1, parent=loop)
-    times = ThreadTimes(7, "python", 1000, ran, 100, looks=looks, in_gil=5)
+    times = ThreadTimes(7, "python", 1000, ran, 100, looks=looks, in_gil=5, states=states)
+    looked = [n * 50 * US for n in range(len(states))]
     events = [loop, run, fetch, reads, waits]
-    return event_loop.look(facts(events, path, tracks=SAMPLED, run_times=RunTimes(1000, threads=[times])))
+    of = RunTimes(1000, threads=[times], looked_ns=looked)
+    return event_loop.look(facts(events, path, tracks=SAMPLED, run_times=of))
 
 
 def test_a_callback_that_blocks_the_event_loop(tmp_path: Path) -> None:
@@ -519,6 +521,19 @@ def test_a_callback_that_blocks_the_event_loop(tmp_path: Path) -> None:
 )
 def test_event_loops_that_nothing_blocks(spent: float, ran: int, looks: int, below: str, tmp_path: Path) -> None:
     assert silent(looped(spent, ran, looks, below, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("states", "waits"),
+    [("." * 7 + "r" * 7 + "." * 6, 350), ("r" * 13 + "....", None), ("ggggggg.rrrrrr", None)],
+)
+def test_looks_say_what_a_callback_does_on_a_busy_host(states: str, waits: int | None, tmp_path: Path) -> None:
+    """GIVEN a thread that is ready most of the time WHEN it was looked at in the function THEN that is believed."""
+    verdict = looped(700, 800, 0, RUN, tmp_path, states)
+    if waits is None:
+        assert silent(verdict)
+    else:
+        assert found(verdict).numbers["waits_ns"] == waits * US
 
 
 def test_what_a_forked_process_does_is_not_its_parents(tmp_path: Path) -> None:
