@@ -61,7 +61,9 @@ def cause_of(one: Straggler, compared: Compared, aligned: Aligned, ranks: Sequen
         sentence = f"{called(name)} takes it {time(extra)} a step longer than the others, as samples see it"
         return Cause(sentence, name)
     if counted is not None and explained < EXPLAINS_MIN * by_step and not ranks[late].on_device:
-        counted = Cause(f"{counted.sentence}, which is little of it: --stacks tells more", counted.name)
+        more = "" if ranks[late].meta.options.get("stacks") else ": --stacks tells more"
+        little = Cause(f"{counted.sentence}, which is little of it{more}", counted.name)
+        return _by_times(seen[0], seen[1:], len(steps), by_step) or little
     return (
         counted
         or _by_run_queue(one, late, others, ranks, by_step)

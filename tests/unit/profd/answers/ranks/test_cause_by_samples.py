@@ -61,3 +61,18 @@ def test_a_function_that_samples_see_on_the_late_rank_alone(tmp_path: Path) -> N
 def test_calls_that_explain_little_are_told_as_such(tmp_path: Path, sampled: bool) -> None:
     sentence = why(tmp_path, sampled=sampled, seen_on_both=True)
     assert "it calls aten::add 28 times in 28 steps, the others 0, 10 us a step, which is little of it" in sentence
+
+
+def test_a_recorded_function_that_takes_longer_is_named_before_calls_that_take_little(tmp_path: Path) -> None:
+    """GIVEN `--stacks`, and a function that both ranks call WHEN it takes the late one 1.9 ms more THEN that is why."""
+    traces = []
+    for rank in (0, 1):
+        events = [event for number in range(30) for event in step(rank, number, False, False)]
+        for mm in [event for event in events if event.name == "aten::mm"]:
+            assert mm.end is not None
+            lasts = 1_900_000 if rank else 1_000
+            events.append(Event(AUGMENT, mm.end, mm.end + lasts, Kind.PYTHON_FUNCTION, fields={"self_time": lasts}))
+        ordered = sorted(events, key=lambda one: one.start)
+        traces.append(member(tmp_path, rank, ordered, tracks=SAMPLED, options={"stacks": True}))
+    (late,) = ask("ranks", traces)["stragglers"]
+    assert "augment takes it 1.9 ms a step longer than the others" in late["sentence"]
