@@ -17,7 +17,7 @@ _RECORDED: Final = (
     ("nothing recorded", "nothing_ns"),
 )
 _KERNEL: Final = (("on a CPU", "cpu_ns"), ("waiting for one", "run_queue_ns"), ("off the CPU", "off_cpu_ns"))
-_WAITS: Final = (("by looks: for the GIL", "gil_ns"), ("for other locks", "lock_ns"))
+_WAITS: Final = (("estimated: for the GIL", "gil_ns"), ("for other locks", "lock_ns"))
 WAITS_SHOWN: Final = 0.05  # of the window, off the CPU
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -32,10 +33,12 @@ def _collected() -> Path | None:
     No daemon has its traces together, so none is asked. Raises UsageError where it has not been brought here.
     """
     context = click.get_current_context()
-    arguments = (
-        context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)
+    given = (context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument))
+    arguments = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in given)
+    # A file of this name is one to import.
+    named = next(
+        (value for value in arguments if isinstance(value, str) and is_fleet(value) and not Path(value).is_file()), None
     )
-    named = next((value for value in arguments if isinstance(value, str) and is_fleet(value)), None)
     if named is None:
         return None
     from profclient.fleet import records

@@ -42,6 +42,16 @@ def exit_code(capture: capture_pb2.Capture) -> int:
     return 6 if states & {STORED, PARTIAL} else 1
 
 
+def of_ranks(capture: capture_pb2.Capture) -> list[str]:
+    """The command that compares the ranks of a job; none where fewer than two of one were recorded from the inside."""
+    ranks: dict[str, set[int]] = {}
+    for target in capture.targets:
+        if target.trace and target.HasField("rank") and set(target.sources) - {"pyspy"}:
+            ranks.setdefault(target.job, set()).add(target.rank)
+    several = any(len(some) > 1 for some in ranks.values()) and not capture.HasField("fleet")
+    return [f"profctl ranks {capture.id}"] if several else []
+
+
 def target_line(target: capture_pb2.TargetStatus) -> str:
     """One line: the process, its state, and its present work or the reason of its end."""
     text = f"pid {target.pid}"

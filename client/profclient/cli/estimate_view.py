@@ -9,7 +9,7 @@ import click
 from profproto.v1 import capture_pb2
 
 from profclient.as_json import reason_name, state_name
-from profclient.cli.output import printable
+from profclient.cli.output import printable, wrapped
 from profclient.cli.units import duration, size
 
 
@@ -65,9 +65,7 @@ def printable_lines(estimate: capture_pb2.TargetEstimate) -> list[str]:
         "raw data": size(estimate.trace_bytes) if estimate.HasField("trace_bytes") else "not known",
         "time of it": duration(estimate.cost_ns) if estimate.HasField("cost_ns") else "not known",
     }
-    lines = [printable(head), f"  source        {printable(estimate.source)}: {printable(estimate.choice)}"]
-    lines.append(f"  permission    {printable(estimate.permission)}")
-    lines += [f"  {name:<13} {value}" for name, value in known.items()]
-    lines += [f"  not honoured  {printable(text)}" for text in estimate.not_honoured]
-    lines += [f"  risk          {printable(text)}" for text in estimate.risks]
-    return lines
+    told = [("source", f"{estimate.source}: {estimate.choice}"), ("permission", estimate.permission), *known.items()]
+    told += [("not honoured", text) for text in estimate.not_honoured]
+    told += [("risk", text) for text in estimate.risks]
+    return [printable(head), *(wrapped(printable(f"  {name:<13} {text}"), hang=16) for name, text in told)]

@@ -69,7 +69,7 @@ def _print(one: dict[str, Any], trace: str) -> None:
         _indented(f"rows     {', '.join(map(str, evidence['rows']))}  (profctl tree{of_trace} --row N)")
     if one["assumptions"]:
         _indented(f"assumes  {printable('; '.join(one['assumptions']))}")
-    _indented(f"to know  {printable(one['confirm'])}")
+    _indented(f"to know  {printable(one['confirm'].replace(' TRACE', of_trace))}")
 
 
 def _whose(one: dict[str, Any]) -> str:

@@ -12,7 +12,15 @@ from profclient.traces import Traces
 
 
 def asked_of(source: Traces, given: Sequence[str]) -> str:
-    """The id to ask. UsageError for several things of which one is no file."""
+    """The id to ask: of what is given, else the capture of the latest trace.
+
+    UsageError for several things of which one is no file, and where the latest trace is of no capture.
+    """
+    if not given:
+        latest = source.get("")
+        if not latest["capture"]:
+            raise UsageError(f"your latest trace, {latest['id']}, is of no capture: `profctl captures` lists captures.")
+        return str(latest["capture"])
     files = [Path(one) for one in given]
     there = [one for one in files if one.is_file()]
     if not there:

@@ -36,6 +36,13 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
+def short(command: str) -> str:
+    """A command line as people look for it: of the path of an interpreter, which fills a terminal, the name alone."""
+    program, space, rest = command.partition(" ")
+    name = program.rpartition("/")[2]
+    return f"{name}{space}{rest}" if rest and name.startswith(("python", "pypy")) else command
+
+
 def console(err: bool = False) -> Console:
     """A console on stdout (or stderr) that heeds NO_COLOR and --no-color."""
     stream = sys.stderr if err else sys.stdout

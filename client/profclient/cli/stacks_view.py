@@ -19,6 +19,8 @@ INCOMPLETE: Final = "    (stack may be incomplete)"
 # A frame of a library without symbols is named by its address, which differs between equal ranks. gdb's sign for it.
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+\b")
 _UNNAMED: Final = "??"
+# Where packages and the standard library lie: long, alike in every frame, and of no help. --json has whole paths.
+_INSTALLED: Final = re.compile(r"^/.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+t?)/")
 
 _Key = tuple[bool, bool, tuple[str, ...]]  # waits, may be incomplete, frames
 
@@ -73,7 +75,8 @@ def _key(thread: capture_pb2.ThreadStack) -> _Key:
 
 
 def _frame(frame: capture_pb2.Frame) -> str:
-    place = f"{frame.file}:{frame.line}" if frame.line else frame.file
+    file = _INSTALLED.sub("…/", frame.file)
+    place = f"{file}:{frame.line}" if frame.line else file
     return printable(f"{_ADDRESS.sub(_UNNAMED, frame.function)} ({place})")
 
 
@@ -93,4 +96,4 @@ def _state(thread: capture_pb2.ThreadStack, names: dict[int, str]) -> str:
         return f"waiting for a lock that {names.get(thread.lock_holder, f'thread {thread.lock_holder}')} holds"
     if thread.waits_gil:
         return "waiting for the GIL"
-    return "GIL" if thread.owns_gil else "running" if thread.active else "waiting"
+    return "running, holds the GIL" if thread.owns_gil else "running" if thread.active else "waiting"

@@ -40,7 +40,8 @@ def print_capture(daemon: Daemon, capture: capture_pb2.Capture) -> None:
     following = [_print_traced(traces, target) for target in capture.targets if target.trace]
     if following:
         first = next(target.trace for target in capture.targets if target.trace)
-        click.echo(f"\nnext: {following[0]}\n      profctl export {first} -f chrome -o trace.json")
+        commands = [*capture_view.of_ranks(capture), following[0], f"profctl export {first} -f chrome -o trace.json"]
+        click.echo("\nnext: " + "\n      ".join(commands))
 
 
 def _print_traced(traces: RemoteTraces, target: capture_pb2.TargetStatus) -> str:

@@ -13,6 +13,7 @@ from profd.answers.detectors import (
     copies,
     cpu_contention,
     data_loading,
+    event_loop,
     garbage,
     host_bound,
     jit_compilation,
@@ -35,7 +36,7 @@ NOT_ENOUGH: Final = "not enough data"
 
 _OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
-_OF_THE_WINDOW: Final = (jit_compilation, python_functions, cpu_contention, resident_growth)
+_OF_THE_WINDOW: Final = (jit_compilation, python_functions, event_loop, cpu_contention, resident_growth)
 SYMPTOMS: Final = frozenset({host_bound.ID})
 _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 

@@ -158,12 +158,21 @@ class Facts:
 
         Name, ns, rows; most time first; empty without samples.
         """
-        window = window_of(self.reader.meta)
-        if self.outside is None or window is None:
-            return []
+        rest = self._rest(spans)
+        return [] if self.outside is None or rest is None else self.outside.of_program(self.thread, rest)
+
+    def sampled_in_callbacks(self) -> list[tuple[str, int, list[int]]]:
+        """The same of what callbacks of asyncio's event loop did in the measured part."""
+        rest = self._rest(self.measured.spans)
+        return [] if self.outside is None or rest is None else self.outside.of_callbacks(self.thread, rest)
+
+    def _rest(self, spans: Spans) -> tuple[Array, Array] | None:
+        """What of the window does not count: what lies outside of these spans, or beside a device's work."""
+        if (window := window_of(self.reader.meta)) is None:
+            return None
         whole = Spans(*(np.array([edge], dtype=np.int64) for edge in window))
         rest = whole.without(spans.without(self.busy) if len(self.work) else spans)
-        return self.outside.of_program(self.thread, (rest.start, rest.end))
+        return rest.start, rest.end
 
     def name(self, code: int) -> str:
         """A name by its code; empty for NO_CODE."""

@@ -27,6 +27,12 @@ _RECORDED: Final = (*KNOWN[0], *KNOWN[1])
 _SPANS_MAX: Final = 1 << 22  # operators apart from one another: 64 MiB
 _ROWS: Final = 5
 _CLIMB_MAX: Final = 256  # functions around one another
+# What calls these does not wait for what they call: a forked process keeps the stack of its parent, and a callback of
+# asyncio is the event loop's.
+_BEGINS_ANEW: Final = re.compile(
+    r"multiprocessing/process\.py\(\d+\): .*_bootstrap|asyncio/events\.py\(\d+\): .*\b_run"
+)
+_CALLBACK: Final = re.compile(r"asyncio/events\.py\(\d+\): .*\b_run")
 _MODULE: Final = re.compile(r"(\w+)(?:\.py\(|/)|<frozen ")  # of a name without the folder it is installed in
 
 
@@ -96,8 +102,17 @@ class Outside:
         """
         return self._spent(thread, [but], climb=_of_standard_library) or []
 
+    def of_callbacks(self, thread: int, but: tuple[Array, Array]) -> list[tuple[str, int, list[int]]]:
+        """The same within callbacks of asyncio's event loop alone; what is the loop's own has no row."""
+        found = self._spent(thread, [but], climb=_of_standard_library, within=_is_callback) or []
+        return [one for one in found if not _of_standard_library(one[0])]
+
     def _spent(
-        self, thread: int, but: list[tuple[Array, Array]], climb: Callable[[str], bool] | None = None
+        self,
+        thread: int,
+        but: list[tuple[Array, Array]],
+        climb: Callable[[str], bool] | None = None,
+        within: Callable[[str], bool] | None = None,
     ) -> list[tuple[str, int, list[int]]] | None:
         parts = self._samples.get(thread)
         if parts is None or self._spans > _SPANS_MAX:
@@ -112,6 +127,8 @@ class Outside:
         place = np.minimum(np.searchsorted(row, parent), len(row) - 1)
         inner = row[place] == parent
         own = spent - np.bincount(place[inner], weights=spent[inner], minlength=len(spent)).astype(np.int64)
+        if within is not None:
+            own = np.where(self._below(within, name, place, inner), own, 0)
         if climb is not None:
             name = name[self._climbed(climb, name, place, inner)]
         names, code = np.unique(name, return_inverse=True)
@@ -125,20 +142,44 @@ class Outside:
 
     def _climbed(self, climb: Callable[[str], bool], name: Array, place: Array, inner: Array) -> Array:
         """The place of each row, or of the nearest one around it that is not to be climbed over, where there is one."""
-        over = np.array([climb(text) for text in self._names], dtype=bool)[name]
+        begins = self._those(_begins_anew, name)
+        over = self._those(climb, name) & ~begins
         at = np.arange(len(name))
         for _ in range(_CLIMB_MAX):
             going = over[at] & inner[at]
             if not going.any():
                 break
             at = np.where(going, place[at], at)
-        return np.where(over[at], np.arange(len(name)), at)
+        return np.where(over[at] | begins[at], np.arange(len(name)), at)
+
+    def _below(self, within: Callable[[str], bool], name: Array, place: Array, inner: Array) -> Array:
+        """Whether each row has one of these around it."""
+        those, at = self._those(within, name), np.arange(len(name))
+        found = np.zeros(len(name), dtype=bool)
+        for _ in range(_CLIMB_MAX):
+            going = inner[at] & ~found
+            if not going.any():
+                break
+            at = np.where(going, place[at], at)
+            found |= going & those[at]
+        return found
+
+    def _those(self, wanted: Callable[[str], bool], name: Array) -> Array:
+        return np.array([wanted(text) for text in self._names], dtype=bool)[name]
 
 
 def _of_standard_library(name: str) -> bool:
     """By the name of a sampled function: of another module that is called alike, if that is installed, too."""
     found = _MODULE.match(name)
     return found is not None and (found[1] is None or found[1] in sys.stdlib_module_names)
+
+
+def _begins_anew(name: str) -> bool:
+    return _BEGINS_ANEW.search(name) is not None
+
+
+def _is_callback(name: str) -> bool:
+    return _CALLBACK.search(name) is not None
 
 
 _NOTHING: Final = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))

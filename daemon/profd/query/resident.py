@@ -13,6 +13,9 @@ LASTED_MIN_NS: Final = 1_500_000_000
 GROWN_MIN: Final = 1 << 20
 GROWN_SHARE_MIN: Final = 0.001  # of what there was
 PARTS: Final = 4
+# Importing torch takes 1.3 to 1.5 s of CPU and took 2.5 to 3.3 s at load 5 on two cores; ten times that is a guess at
+# hosts with more load.
+YOUNG_NS: Final = 30_000_000_000
 STEP_SHARE_MIN: Final = 0.1
 STEP_SHARE_MAX: Final = 0.7
 """Of the growth, from one part to the next. Of a steady one each is a third, where the program runs evenly (at load 9
@@ -24,6 +27,15 @@ SPREAD_SHARE_MIN: Final = 0.6  # of what comes and goes within a part: less grow
 def too_few(resident: Resident) -> bool:
     """The looks are too few, or too close together, to tell growth from chance."""
     return len(resident.looks) < LOOKS_MIN or resident.lasted_ns < LASTED_MIN_NS
+
+
+def may_still_start(resident: Resident, stepped_ns: int) -> bool:
+    """The process is young, and was not in its steps for half of the looks: it may import, and grow by that.
+
+    An optimizer's first step imports, too. Growth in each quarter is growth in steps where these are half of the looks.
+    """
+    young = resident.age_ns is not None and resident.age_ns < YOUNG_NS
+    return young and 2 * stepped_ns < resident.lasted_ns
 
 
 def steady(resident: Resident) -> int | None:

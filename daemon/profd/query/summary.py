@@ -74,6 +74,7 @@ def summarise(reader: TraceReader) -> dict[str, Any]:
             alive,
             _mostly_sampled(accounted),
             grows=resident.steady(meta.resident) is not None
+            and not resident.may_still_start(meta.resident, int(steps.durations[1:].sum()))
             and any(thread.operators_ns for thread in accounted.threads),
         ),
     }

@@ -57,6 +57,35 @@ def test_the_list_is_that_of_the_command(page: Page) -> None:
     assert page.complaints == []
 
 
+def test_an_answer_keeps_its_numbers_and_names_the_trace(page: Page) -> None:
+    """Of a line only the folder of a function is left out, not what stands before; a command can be copied."""
+    tab = page.go("/")
+    said = tab.evaluate(
+        """async () => {
+          const { answer, findings } = await import("/static/answer.js");
+          const name = "/home/ann/train.py(12): fit";
+          const summary = answer({
+            trace: { events: 1, source: "sdk", rank: null, created_ns: 1 },
+            outside_operators: [{ name, wall_ns: 3810000000 }],
+            cost: { how: "measured", step_ratio: 1.5, detail: "a step took 3 ms during" },
+          });
+          const one = {
+            id: "slow-steps", sentence: `2 of 9 steps: ${name} explains it`, bound_share: null, symptom_of: [],
+            evidence: { steps: [] }, confirm: "profctl top TRACE --step 6",
+          };
+          const told = findings({ findings: [one] }, "t1", () => {});
+          return [...summary, ...told].map((part) => part?.textContent ?? "").join(" ");
+        }"""
+    )
+    for text in (
+        "3.81 s in train.py(12): fit, by samples",
+        "1.50x as long (measured: a step took 3 ms during)",
+        "2 of 9 steps: /home/ann/train.py(12): fit explains it",
+        "profctl top t1 --step 6",
+    ):
+        assert text in said
+
+
 def test_the_slow_step_and_its_cause_are_found(page: Page) -> None:
     trace = page.traces["before"]
     tab = page.go(f"/trace/{trace}")

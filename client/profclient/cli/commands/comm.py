@@ -18,7 +18,7 @@ NOT_RECORDED = "not recorded: --shapes"
 
 
 @click.command()
-@click.argument("capture", nargs=-1, required=True, metavar="CAPTURE | FILES…")
+@click.argument("capture", nargs=-1, metavar="[CAPTURE | FILES…]")
 @json_option
 def comm(capture: tuple[str, ...], as_json: bool) -> None:
     """Say what the collectives of a job carry, how long they wait, and which rank comes last to them.
@@ -26,7 +26,8 @@ def comm(capture: tuple[str, ...], as_json: bool) -> None:
     A row has the collectives of one sort of a group. TIME is how long a rank was in them, on average over the ranks.
     TRANSFER is the time that the rank that came last took, and WAITING the time until that rank came. BUS is the
     bandwidth of a link as nccl-tests counts it, by TRANSFER. LAST is the rank that came last most often; "proved"
-    counts those where clocks can be no reason. FILES are traces of all ranks, as of `profctl ranks`.
+    counts those where clocks can be no reason. FILES are traces of all ranks, as of
+    `profctl ranks`; without an argument the latest capture is asked.
     """
     with traces() as source:
         answer = source.ask("comm", asked_of(source, capture)).value()

@@ -94,8 +94,19 @@ def _print(answer: dict[str, Any], limit: int) -> None:
     say(f"Self time {per}; {len(changed):,} changed, {same:,} did not" + (" (cut)." if answer["truncated"] else "."))
     if answer["message"]:
         say(printable(answer["message"]))
+    if side := with_python_calls(answer["rows"]):
+        say(
+            f"Python calls were recorded in {side} alone (--stacks): what they took is part of other rows in the other."
+        )
     if answer["by"] == "module" and (bare := without_modules(answer["rows"])):
         say(f"Nothing in {' and '.join(bare)} says which module it ran in: `profctl start --stacks --modules` does.")
+
+
+def with_python_calls(rows: list[dict[str, Any]]) -> str:
+    """A or B, where one of them has calls of Python functions and the other none; else empty."""
+    calls = [row for row in rows if ".py: " in (row["path"][-1] if row.get("path") else row["name"])]
+    has = [side for side, field in (("A", "a_count"), ("B", "b_count")) if any(row[field] for row in calls)]
+    return has[0] if len(has) == 1 else ""
 
 
 def without_modules(rows: list[dict[str, Any]]) -> list[str]:

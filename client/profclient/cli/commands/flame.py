@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ class _Graph:
 def _draw(graph: _Graph, output: Path | None) -> None:
     if output is None:
         click.echo(f"{graph.title}. {graph.meaning}")
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _pipe_columns()
         for line in terminal.lines(graph.boxes, columns, graph.look.told):
             click.echo(line)
         return
@@ -164,6 +165,14 @@ def _draw(graph: _Graph, output: Path | None) -> None:
     say(f"{output}: {size(written)}; open it in a browser.")
     if narrow := svg.left_out(graph.boxes) + graph.left_out:
         say(f"{counted(narrow, 'path')} of too little {graph.look.little} to be seen left out{graph.closer}")
+
+
+def _pipe_columns() -> int:
+    """As wide as COLUMNS says; without it, as where nobody looks."""
+    try:
+        return max(int(os.environ["COLUMNS"]), 1)
+    except (KeyError, ValueError):
+        return _PIPE_COLUMNS
 
 
 def _nothing(by: str, of: str = "calls") -> str:

@@ -9,8 +9,10 @@ from profproto.v1 import capture_pb2
 
 from profclient.as_json import process_json
 from profclient.cli.options import json_option, selector, selector_options
-from profclient.cli.output import emit_json, say, table, wrapped
+from profclient.cli.output import emit_json, say, short, table, wrapped
 from profclient.connection import Daemon
+
+COMMAND_CHARS = 20  # of a command and of a job, by which people know them; other columns give way before
 
 
 @click.command()
@@ -47,15 +49,8 @@ def _print(targets: list[capture_pb2.Target]) -> None:
         for target in targets
     ]
     columns = ("PID", "USER", "JOB", "RANK", "GPU", "FRAMEWORK", "SOURCES", "STATE", "COMMAND")
-    table(columns, rows, right=("PID", "RANK"), wide=("COMMAND", "JOB"))
+    table(columns, rows, right=("PID", "RANK"), wide=("COMMAND", "JOB"), spare=("USER",), least=COMMAND_CHARS)
     _remarks(targets)
-
-
-def short(command: str) -> str:
-    """A command line as people look for it: of the path of an interpreter, which fills a terminal, the name alone."""
-    program, space, rest = command.partition(" ")
-    name = program.rpartition("/")[2]
-    return f"{name}{space}{rest}" if rest and name.startswith(("python", "pypy")) else command
 
 
 def _remarks(targets: list[capture_pb2.Target]) -> None:

@@ -18,7 +18,7 @@ from profclient.cli.units import duration
 
 
 @click.command()
-@click.argument("capture", nargs=-1, required=True, metavar="CAPTURE | FILES…")
+@click.argument("capture", nargs=-1, metavar="[CAPTURE | FILES…]")
 @json_option
 def ranks(capture: tuple[str, ...], as_json: bool) -> None:
     """Say which ranks of a job the others wait for, and where the steps of each rank went.
@@ -29,11 +29,12 @@ def ranks(capture: tuple[str, ...], as_json: bool) -> None:
     late by more than chance explains is named, with what it does more than the others; "none" and "not enough data" are
     answers, too. The map shows how late each rank was in each step.
 
-    FILES are traces of all ranks of a job, such as Kineto writes: they are imported as one capture first.
+    FILES are traces of all ranks of a job, such as Kineto writes: they are imported as one capture first. A capture of
+    many hosts is asked once `profctl collect` has brought it.
 
     \b
+      profctl ranks                               # the latest capture
       profctl ranks c0123456789ab
-      profctl --store all ranks f0123456789a      # of many hosts, as `profctl collect --to all` brought it
       profctl ranks rank*.json.gz
     """
     with traces() as source:

@@ -10,7 +10,7 @@ import click
 from profclient.cli.backend import traces
 from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.options import json_option
-from profclient.cli.output import counted, emit_json, say, table
+from profclient.cli.output import counted, emit_json, say, table, wrapped
 from profclient.cli.units import duration
 from profclient.errors import UsageError
 from profclient.traces import is_capture
@@ -75,7 +75,7 @@ def steps(trace: str, sort: str, limit: int | None, as_json: bool) -> None:
         _say_more(len(answer["steps"]) - len(rows))
         _remarks(answer, trace)
     else:
-        say(str(answer["message"]))
+        say(wrapped(f"Steps: {answer['message']}", hang=2))
 
 
 def _steps_of_capture(capture: str, sort: str, limit: int, as_json: bool) -> None:
@@ -94,7 +94,7 @@ def _steps_of_capture(capture: str, sort: str, limit: int, as_json: bool) -> Non
         slowest = max(rows, key=lambda row: row["duration_max_ns"])["slowest"]["trace"]
         say(f"next: profctl steps {shlex.quote(slowest)}")
     else:
-        say(str(answer["message"]))
+        say(wrapped(f"Steps: {answer['message']}", hang=2))
 
 
 def _say_more(count: int) -> None:

@@ -34,7 +34,7 @@ def rebuild(ctx: click.Context) -> None:
     _end(ctx, result["damaged"])
 
 
-@store.command()
+@store.command(short_help="Write traces of earlier releases in today's format.")
 @json_option
 @click.pass_context
 def upgrade(ctx: click.Context, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def _end(ctx: click.Context, damaged: list[str]) -> None:
     ctx.exit(6 if damaged else 0)
 
 
-@store.command()
+@store.command(short_help="List the traces that a new trace would push out.")
 @click.option(
     "--size", "wanted", default="0", show_default=True, metavar="SIZE", help="Size of the new trace: 500MB, 2GiB."
 )

@@ -67,7 +67,7 @@ def build(python: str, into: Path | None, force: bool) -> None:
         click.echo(f"Processes find it with {builds.DIRECTORY_VARIABLE}={place}")
 
 
-@torch.command(name="list")
+@torch.command(name="list", short_help="List builds: usable, being made, and failed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 def list_builds(as_json: bool) -> None:
     """List builds: usable ones, those that the daemon is making, and those that failed, with the reason."""
@@ -96,7 +96,7 @@ def list_builds(as_json: bool) -> None:
         )
 
 
-@torch.command()
+@torch.command(short_help="Remove builds that this version never loads.")
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 def prune(dry_run: bool) -> None:
     """Remove builds from your cache that this version of profclient never loads.

@@ -12,7 +12,7 @@ from profclient.as_json import capture_json
 from profclient.cli.backend import traces
 from profclient.cli.fleet_options import of_fleet, taken_up
 from profclient.cli.options import json_option
-from profclient.cli.output import emit_json, say, table
+from profclient.cli.output import emit_json, say, short, table
 from profclient.cli.summary_view import print_capture, print_summary
 from profclient.cli.units import ago, duration, size
 from profclient.connection import Daemon
@@ -67,14 +67,15 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
             f"{trace['events']:,}",
             duration(trace["end_ns"] - trace["start_ns"] if trace["start_ns"] and trace["end_ns"] else None),
             size(trace["bytes"]),
-            "pinned" if trace["pinned"] else "",
-            trace["title"],
+            "-" if trace["rank"] is None else str(trace["rank"]),
+            "pinned" if trace["pinned"] else "-",
+            short(trace["title"]),
         )
         for trace in found
     ]
-    columns = ("TRACE", "WHEN", "OWNER", "SOURCE", "EVENTS", "SPAN", "SIZE", "", "TITLE")
-    spare = ("SIZE", "OWNER", "SPAN")
-    table(columns, rows, right=("EVENTS", "SPAN", "SIZE"), wide=("TITLE",), spare=spare, least=TITLE_CHARS)
+    columns = ("TRACE", "WHEN", "OWNER", "SOURCE", "EVENTS", "SPAN", "SIZE", "RANK", "PINNED", "TITLE")
+    spare, right = ("SIZE", "OWNER", "SPAN"), ("EVENTS", "SPAN", "SIZE", "RANK")
+    table(columns, rows, right=right, wide=("TITLE",), spare=spare, least=TITLE_CHARS, nothing=("-",))
 
 
 @click.command()

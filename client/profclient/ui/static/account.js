@@ -20,7 +20,7 @@ const RECORDED = [
 /** By the kernel's counts. @type {[string, string][]} */
 const KERNEL = [["on a CPU", "cpu_ns"], ["waiting for one", "run_queue_ns"], ["off the CPU", "off_cpu_ns"]];
 /** @type {[string, string][]} */
-const WAITS = [["by looks: for the GIL", "gil_ns"], ["for other locks", "lock_ns"]];
+const WAITS = [["estimated: for the GIL", "gil_ns"], ["for other locks", "lock_ns"]];
 
 /** (name, text) for each line; none where no window is known. @param {any} account @returns {[string, string][]} */
 export function accountLines(account) {

@@ -19,14 +19,14 @@ export function answer(summary) {
     ["still alive", alive(summary.alive ?? {})],
     ["process", resident(summary.resident)],
     ["host reads", reads(summary.host_reads ?? {}, summary.trace.gpu_events > 0)],
-    ...(summary.outside_operators ?? []).map((/** @type {any} */ one) => ["outside operators", `${duration(one.wall_ns)} in ${one.name}, by samples`]),
+    ...(summary.outside_operators ?? []).map((/** @type {any} */ one) => ["outside operators", `${duration(one.wall_ns)} in ${shown(one.name)}, by samples`]),
     ["lost", lost(summary.lost ?? [])],
     ...(summary.not_honoured ?? []).map((/** @type {string} */ text) => ["not honoured", text]),
     ...(summary.warnings ?? []).map((/** @type {string} */ text) => ["warning", text]),
     ["cost", cost(summary.cost ?? {})],
   ];
   const told = lines.filter(([, text]) => text);
-  return [h("dl", {}, ...told.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, shown(text))]))];
+  return [h("dl", {}, ...told.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, printable(text))]))];
 }
 
 /** @param {any} summary */
@@ -86,22 +86,22 @@ function lost(all) {
 
 /** @param {any} told */
 function cost(told) {
-  if (told.step_ratio) return `steps took ${told.step_ratio.toFixed(2)}x as long (${told.how})`;
+  if (told.step_ratio) return `steps took ${told.step_ratio.toFixed(2)}x as long (${told.how}${told.detail ? `: ${told.detail}` : ""})`;
   if (told.seconds) return `${duration(told.seconds * 1e9)} (${told.how}${told.detail ? `: ${told.detail}` : ""})`;
   return told.detail ? `${told.how}: ${told.detail}` : told.how ?? "";
 }
 
-/** @param {any} told of `explain` @param {(step: number) => void} go */
-export function findings(told, go) {
+/** @param {any} told of `explain` @param {string} id of the trace @param {(step: number) => void} go */
+export function findings(told, id, go) {
   const message = told.message && h("p", {}, printable(told.message));
   if (!told.findings.length) return [message];
-  const list = told.findings.map((/** @type {any} */ one) => finding(one, go));
+  const list = told.findings.map((/** @type {any} */ one) => finding(one, id, go));
   const overlap = list.length > 1 && h("p", { class: "dim" }, "Bounds overlap: they do not add up.");
   return [h("ol", { class: "findings" }, ...list), overlap, message];
 }
 
-/** @param {any} one @param {(step: number) => void} go */
-function finding(one, go) {
+/** @param {any} one @param {string} id @param {(step: number) => void} go */
+function finding(one, id, go) {
   const bound = one.bound_share === null ? "memory, not time" : `at most ${Math.round(100 * one.bound_share)} % less time`;
   const steps = one.evidence.steps.map((/** @type {number} */ step) =>
     h("button", { type: "button", class: "chip", onclick: () => go(step) }, `step ${step}`));
@@ -109,9 +109,9 @@ function finding(one, go) {
     "li",
     {},
     h("p", {}, h("b", {}, printable(one.id)), ` (${bound})`),
-    h("p", {}, shown(one.sentence)),
+    h("p", {}, printable(one.sentence)),
     one.symptom_of.length > 0 && h("p", { class: "dim" }, printable(`A symptom: ${one.symptom_of.join(", ")} may be why.`)),
     steps.length > 0 && h("p", { class: "line" }, ...steps),
-    h("p", { class: "dim" }, printable(`To know: ${one.confirm}`)),
+    h("p", { class: "dim" }, printable(`To know: ${one.confirm.replace(/\bTRACE\b/g, id)}`)),
   );
 }

@@ -7,11 +7,11 @@ import { fill, h, problem, section } from "./dom.js";
 import { keyed } from "./keyed.js";
 import { ahead, over, running } from "./now_captures.js";
 import { startForm } from "./now_start.js";
-import { counted, printable, shown, whole, wholeName } from "./units.js";
+import { counted, printable, shown, shownCommand, whole, wholeName } from "./units.js";
 
 const GROW_MS = 250; // while something goes on
 const SILENT_MS = 50_000; // the daemon says every 15 s that it goes on
-const NAMES = ["PID", "Rank", "User", "State", "Capture", "By", "Advice", "Command"];
+const NAMES = ["PID", "Rank", "User", "State", "Capture", "Sources", "Advice", "Command"];
 
 /** @returns {import("./app.js").Page} */
 export function nowPage() {
@@ -147,9 +147,9 @@ function processRow(row, choose, chosen) {
     onchange: (/** @type {any} */ event) => choose(row.pid, event.target.checked),
   });
   const cell = (/** @type {any} */ content, /** @type {string | undefined} */ kind = undefined, /** @type {string | undefined} */ title = undefined) => h("td", { class: kind, title }, content);
-  const why = row.fix ?? row.reason ?? "";
+  const why = row.sources.includes("sdk") ? "" : row.fix ?? row.reason ?? ""; // an attached one is recorded from the inside
   return h("tr", {},
     box && cell(box), cell(String(row.pid), "number"), cell(row.rank === null ? "-" : String(row.rank), "number"), cell(printable(row.user)),
     cell(printable(row.state), row.state === "recording" ? "new" : undefined), cell(row.capture ?? "-"), cell(row.sources.join(", ") || "-"),
-    cell(shown(why), undefined, wholeName(why)), cell(shown(row.command), undefined, wholeName(row.command)));
+    cell(shown(why), undefined, wholeName(why)), cell(shownCommand(row.command), undefined, wholeName(row.command)));
 }

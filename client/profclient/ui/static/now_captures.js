@@ -3,7 +3,7 @@
 
 import { order } from "./ask.js";
 import { fill, h, problem } from "./dom.js";
-import { counted, duration, printable, shown, whole } from "./units.js";
+import { counted, duration, printable, shown, shownCommand, whole } from "./units.js";
 
 const ENDS_WELL = ["stored", "partial"];
 
@@ -49,7 +49,7 @@ const moment = (unixNs) => new Date(Number(unixNs) / 1e6).toLocaleString("en-GB"
 function head(target) {
   const rank = target.rank === null ? "" : ` (rank ${target.rank})`;
   const source = target.sources.length ? ` by ${target.sources.join("+")}` : "";
-  return [h("span", {}, printable(`pid ${target.pid}${rank}: ${target.state}${source}`)), h("code", { class: "dim" }, shown(target.command))];
+  return [h("span", {}, printable(`pid ${target.pid}${rank}: ${target.state}${source}`)), h("code", { class: "dim" }, shownCommand(target.command))];
 }
 
 /** @param {any} capture @param {any} target */

@@ -111,7 +111,7 @@ export function tracePage(id, given) {
     await drawn; // the longest question comes last
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
-  }, (told) => findings(told, go));
+  }, (told) => findings(told, id, go));
 
   const element = h(
     "div",

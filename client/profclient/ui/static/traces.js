@@ -4,7 +4,7 @@
 import { traces } from "./ask.js";
 import { fill, h, load } from "./dom.js";
 import { table } from "./table.js";
-import { ago, counted, duration, printable, shown, size, whole, wholeName } from "./units.js";
+import { ago, counted, duration, printable, shownCommand, size, whole, wholeName } from "./units.js";
 
 /** @param {string} capture a prefix of its id; empty: all */
 export function tracesPage(capture) {
@@ -64,7 +64,7 @@ function columns(toggle, found) {
     { name: "Compare", of: () => 0, show: box },
     { name: "Trace", of: (one) => one.id, show: (one) => h("a", { href: `#/trace/${one.id}` }, one.id) },
     { name: "When", of: (one) => one.created_ns, show: (one) => ago(one.created_ns), number: true },
-    { name: "What", of: (one) => one.title, show: (one) => shown(one.title || "-"), whole: (one) => wholeName(one.title) },
+    { name: "What", of: (one) => one.title, show: (one) => shownCommand(one.title || "-"), whole: (one) => wholeName(one.title) },
     { name: "Events", of: (one) => one.events, show: (one) => whole(one.events), number: true },
     { name: "Span", of: lasts, show: (one) => duration(lasts(one)), number: true },
     { name: "Rank", of: (one) => one.rank, number: true },

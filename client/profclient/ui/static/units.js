@@ -71,6 +71,11 @@ export function shown(name) {
   return text.length > NAME_CHARS ? `${text.slice(0, NAME_CHARS)}…` : text;
 }
 
+/** A command line as it is shown: of the path of an interpreter, which fills a table, the name alone. @param {any} command */
+export function shownCommand(command) {
+  return shown(String(command).slice(0, 4 * TITLE_CHARS).replace(/^\S*\/(?=(?:python|pypy)[^\s/]* )/, ""));
+}
+
 /** A name for a title: whole, but for one without end. @param {any} name */
 export function wholeName(name) {
   const text = String(name);

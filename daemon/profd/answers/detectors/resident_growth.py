@@ -3,8 +3,8 @@
 Rule: in looks through the window, 20 at least in 1.5 s or more, the least of what is the process's own (RSS without
 files and shared memory) is in each quarter more than in the quarter before, each time by 10 to 70 % of the growth in
 all, the first time by 50 % at most. That growth is 1 MiB or more, 0.1 % or more of what there was, and 60 % or more
-of what comes and goes within a quarter. A process that is younger than 30 s and marks no steps may still import: of it
-nothing is said.
+of what comes and goes within a quarter. A process that is younger than 30 s, and whose measured steps are less than
+half of the looks, may still import: of it nothing is said.
 Bound: none, it costs no time.
 Wrong where: a cache still fills, a program without steps takes longer to start, or garbage waits for a collection that
 comes less often than the window is long. It says nothing of tensors in shared memory, on devices, or in room that the
@@ -19,12 +19,9 @@ from typing import Final
 from profd.answers.detectors import memory_growth
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, time
-from profd.query.resident import LASTED_MIN_NS, LOOKS_MIN, steady, too_few
+from profd.query.resident import LASTED_MIN_NS, LOOKS_MIN, YOUNG_NS, may_still_start, steady, too_few
 
 ID: Final = "memory-grows"
-# Importing torch takes 1.3 to 1.5 s of CPU and took 2.5 to 3.3 s at load 5 on two cores; ten times that is a guess at
-# hosts with more load.
-YOUNG_NS: Final = 30_000_000_000
 _CONFIRM: Final = (
     "profctl start --pid PID --memory --stacks names the tensors that stay, where PyTorch runs in an attached process; "
     "tracemalloc names other objects of Python"
@@ -38,10 +35,10 @@ def look(facts: Facts) -> Verdict:
         return Silence("the memory of the process was not looked at")
     if too_few(resident):
         return Silence(f"{LOOKS_MIN} looks at the memory of the process, in a window of {time(LASTED_MIN_NS)} or more")
-    if resident.age_ns is not None and resident.age_ns < YOUNG_NS and not facts.measured.steps:
+    if may_still_start(resident, facts.measured.total if facts.measured.steps else 0):
         return Silence(
-            f"the process is {time(resident.age_ns)} old and marks no steps, so that its memory may grow because it "
-            f"starts: record it again when it is {time(YOUNG_NS)} old"
+            f"the process is {time(resident.age_ns or 0)} old and marks steps for less than half of the window, so "
+            f"that its memory may grow because it starts: record it again when it is {time(YOUNG_NS)} old"
         )
     grown, first, last = steady(resident), resident.looks[0], resident.looks[-1]
     if grown is None:

@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from profd.answers.detectors.python_functions import called
 from profd.answers.finding import percent, time
 from profd.answers.ranks.of_rank import Rank
+from profd.answers.ranks.sampled import by_samples
 from profd.answers.ranks.stragglers import Straggler
 from profd.answers.ranks.work import Aligned, Compared
 from profd.derive.steps import PROFILER_STEP
@@ -49,9 +51,21 @@ def cause_of(one: Straggler, compared: Compared, aligned: Aligned, ranks: Sequen
     steps = compared.steps[one.steps] if one.steps else compared.steps
     others = [rank for rank in compared.ranks.tolist() if rank != late]
     by_step = one.excess_ns / len(one.steps) if one.steps else one.excess_ns
-    seen = [_calls(ranks[rank], aligned.place[rank][steps]) for rank in (late, *others[:OTHERS_MAX])]
+    looked = [(ranks[rank], aligned.place[rank][steps]) for rank in (late, *others[:OTHERS_MAX])]
+    seen = [_calls(*one) for one in looked]
+    counted, explained = _by_counts(seen[0], seen[1:], len(steps))
+    # Calls that are more, and take little, may come of what the samples name; or launch what takes long.
+    sampled = None if explained >= EXPLAINS_MIN * by_step else by_samples(looked, len(steps), EXPLAINS_MIN * by_step)
+    if sampled is not None:
+        name, extra = sampled
+        sentence = f"{called(name)} takes it {time(extra)} a step longer than the others, as samples see it"
+        return Cause(sentence, name)
+    if counted is not None and explained < EXPLAINS_MIN * by_step and not ranks[late].on_device:
+        more = "" if ranks[late].meta.options.get("stacks") else ": --stacks tells more"
+        little = Cause(f"{counted.sentence}, which is little of it{more}", counted.name)
+        return _by_times(seen[0], seen[1:], len(steps), by_step) or little
     return (
-        _by_counts(seen[0], seen[1:], len(steps))
+        counted
         or _by_run_queue(one, late, others, ranks, by_step)
         or _by_times(seen[0], seen[1:], len(steps), by_step)
         or (_by_parts(late, others, ranks, by_step) if one.always else None)
@@ -96,8 +110,8 @@ def _by_name(values: Sequence[str], count: Array, own: Array, operator: Array) -
 _NONE: Final = _Calls(0, 0, False)
 
 
-def _by_counts(mine: dict[str, _Calls], others: Sequence[dict[str, _Calls]], steps: int) -> Cause | None:
-    """Operators before functions, and among them what takes most of the time."""
+def _by_counts(mine: dict[str, _Calls], others: Sequence[dict[str, _Calls]], steps: int) -> tuple[Cause | None, float]:
+    """Operators before functions, and among them what takes most of the time; and what all of them take, ns a step."""
     more = []
     for name, calls in mine.items():
         theirs = {one.get(name, _NONE).count for one in others}
@@ -105,11 +119,12 @@ def _by_counts(mine: dict[str, _Calls], others: Sequence[dict[str, _Calls]], ste
             usual = float(np.median([one.get(name, _NONE).time for one in others]))
             more.append((calls.is_operator, calls.time - usual, name, calls.count, min(theirs)))
     if not more:
-        return None
+        return None, 0.0
     _, extra, name, count, usual_count = max(more)
     takes = f", {time(extra / steps)} a step" if extra > 0 else ""
     also = f" (and {len(more) - 1} other names)" if len(more) > 1 else ""
-    return Cause(f"it calls {name} {count} times in {steps} steps, the others {usual_count}{takes}{also}", name)
+    cause = Cause(f"it calls {name} {count} times in {steps} steps, the others {usual_count}{takes}{also}", name)
+    return cause, sum(max(one[1], 0.0) for one in more) / steps
 
 
 def _by_run_queue(

@@ -12,7 +12,7 @@ import numpy as np
 from profd.answers.calls import joined
 from profd.answers.ranks import names
 from profd.answers.spans import Spans
-from profd.events import NO_CODE, NO_ROW, EventTable, Kind
+from profd.events import NO_CODE, NO_END, NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.view import durations
@@ -30,7 +30,7 @@ Said = dict[str, Any]  # the arguments of a row
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Collectives of one rank in start order. Times in ns of its clock."""
+    """Collectives of one rank whose end was recorded, in start order. Times in ns of its clock."""
 
     start: Array
     end: Array
@@ -76,8 +76,9 @@ class _Gathered:
 
     def add(self, table: EventTable) -> None:
         kinds, on_host = table.column("kind"), rules.is_cpu(table.column("device_type"))
-        self._kernels.add(table, self._kernel.of(table) & (kinds == Kind.KERNEL))
-        self._ranges.add(table, self._host.of(table) & on_host)
+        ended = table.column("end") != NO_END  # one that the window cut says neither how long it took nor who waited
+        self._kernels.add(table, self._kernel.of(table) & (kinds == Kind.KERNEL) & ended)
+        self._ranges.add(table, self._host.of(table) & on_host & ended)
         self._calls.add(table, self._call.of(table) & on_host)
         rows = np.flatnonzero(self._operator.of(table) & (kinds == Kind.CPU_OP) & on_host)
         start = table.columns["start"][rows]

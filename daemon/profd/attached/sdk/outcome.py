@@ -12,6 +12,8 @@ from profd.model.capture import Cost, Reason, RecordedSteps, Recording, State
 
 # Fewer whole steps than this say nothing of how much slower they all were.
 _STEPS_FOR_RATIO: Final = 3
+_SLOWER_MIN: Final = 1.1  # a ratio below is within what steps differ by
+_EXPLAINS_MIN: Final = 4  # events that take less than this part of what steps were longer by
 _STOOD_MS: Final = 100  # that a user is told of
 
 
@@ -133,9 +135,20 @@ def cost(status: Status, window_ns: int, *, answered: bool) -> Cost:
     share = f"{100 * status.seconds * 1e9 / window_ns:.1f} % of the window" if window_ns > 0 else ""
     events = "1 event" if status.events == 1 else f"{status.events:,} events, each"
     later = "" if answered else "the time after its last report is not counted"
-    parts = (_steps(status), share, _sources(status), f"{events} counted at its highest measured cost", later)
+    counted = f"{events} counted at its highest measured cost"
+    parts = (_steps(status), share, _sources(status), counted, _unexplained(status, ratio, window_ns), later)
     detail = "; ".join(part for part in parts if part)
     return Cost("estimated" if ratio is None else "measured", ratio, status.seconds, detail)
+
+
+def _unexplained(status: Status, ratio: float | None, window_ns: int) -> str:
+    """A word where events explain little of a slower step. Python's own tracing (`stacks`) costs beside its events."""
+    if ratio is None or ratio < _SLOWER_MIN or window_ns <= 0 or "stacks" in status.by_source:
+        return ""
+    longer = 1 - 1 / ratio  # of the window
+    if status.seconds * 1e9 >= longer * window_ns / _EXPLAINS_MIN:
+        return ""
+    return f"these explain little of the {ratio:.2f}x: the host may have been busier in the window, or its steps others"
 
 
 def _sources(status: Status) -> str:

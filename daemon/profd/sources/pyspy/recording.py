@@ -353,8 +353,8 @@ class PySpyRecorder:
             )
         if samples and errors > samples * _ERRORS_WORTH_SAYING:
             recording.warnings.append(
-                f"{errors} stacks of {self._name} could not be read (they changed meanwhile, or it was stopped) "
-                f"and were dropped; {samples} were kept."
+                f"Stacks of {self._name} that could not be read (they changed meanwhile, or it was stopped): {errors} "
+                f"were dropped, {samples} kept."
             )
         return recording
 

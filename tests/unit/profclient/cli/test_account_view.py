@@ -22,8 +22,8 @@ def account(off: int, **waits: int | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("waits", "said"),
     [
-        ({"gil_ns": 500, "lock_ns": 0}, " (by looks: for the GIL 50 %, for other locks 0 %)"),
-        ({"gil_ns": None, "lock_ns": 100}, " (by looks: for the GIL not recorded, for other locks 10 %)"),
+        ({"gil_ns": 500, "lock_ns": 0}, " (estimated: for the GIL 50 %, for other locks 0 %)"),
+        ({"gil_ns": None, "lock_ns": 100}, " (estimated: for the GIL not recorded, for other locks 10 %)"),
         ({}, ""),  # of an earlier daemon
     ],
     ids=["both", "no-gil", "earlier"],

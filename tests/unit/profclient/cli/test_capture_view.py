@@ -92,3 +92,16 @@ def test_a_state_of_another_release_is_no_fault_of_ours():
     message = capture_pb2.TargetStatus(pid=7, state=999, reason=888)  # type: ignore[arg-type]  # as it may come
     assert capture_view.target_line(message) == "pid 7  unknown_999"
     assert as_json.target_json(message)["reason"] == "unknown_888"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "source", "compared"), [((0, 1), "sdk", True), ((0, 1), "pyspy", False), ((0, 0), "sdk", False)]
+)
+def test_ranks_are_compared_where_several_of_one_job_were_recorded(ranks, source, compared):
+    """Samples alone have no collectives, and what a rank starts has that rank, too."""
+    of_job = [
+        capture_pb2.TargetStatus(pid=1 + at, rank=rank, trace="t", sources=[source], job="j")
+        for at, rank in enumerate(ranks)
+    ]
+    found = capture_view.of_ranks(capture_pb2.Capture(id="c1", targets=of_job))
+    assert found == (["profctl ranks c1"] if compared else [])

@@ -76,3 +76,12 @@ def test_a_diff_by_module_says_which_trace_has_none(capsys):
         printed(capsys, [bare], "module").err
     )
     assert "module" not in printed(capsys, [bare, both], "module").err
+
+
+@pytest.mark.parametrize("path", [None, ["step", "train.py: fit"]], ids=["by name", "by path"])
+def test_a_diff_says_where_one_recording_alone_has_python_calls(capsys, path):
+    """Their time is in no row of the other, so that it looks like a slower B."""
+    function, operator = compared("train.py: fit", (0, 3), path), compared("aten::mm", (3, 3), path and ["aten::mm"])
+    assert "Python calls were recorded in B alone (--stacks)" in printed(capsys, [function, operator]).err
+    both = compared("train.py: fit", (1, 3), path)
+    assert "Python calls" not in printed(capsys, [both, operator]).err

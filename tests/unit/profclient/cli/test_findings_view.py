@@ -103,3 +103,9 @@ def test_an_answer_without_findings_says_nothing_of_them() -> None:
 
 def test_findings_that_cannot_be_had_keep_no_summary_back() -> None:
     assert leading_lines(Said.of(UnreachableError("no daemon")), "t1") == [("findings", "not available: no daemon")]
+
+
+@pytest.mark.parametrize(("trace", "said"), [("t1", "profctl tree t1 --merged"), ("", "profctl tree --merged")])
+def test_a_command_that_tells_more_can_be_copied(trace: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_findings(answer(finding(1, "event-loop", confirm="profctl tree TRACE --merged shows it")), trace)
+    assert f"to know  {said} shows it" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from profclient.cli.commands.ps import short
+from profclient.cli.output import short
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
+from profclient.cli.app import profctl
 from profclient.cli.heat_view import print_heat
 from profclient.cli.imported import asked_of
 from profclient.errors import UsageError
@@ -53,10 +55,15 @@ class Importing:
 
     def __init__(self) -> None:
         self.files: list[tuple[str, str]] = []
+        self.latest = "c7"
 
     def import_file(self, path: Path, dialect: str = "", capture: str = "") -> dict[str, Any]:
         self.files.append((path.name, capture))
         return {"id": path.name, "capture": "c1" if capture == "new" else capture}
+
+    def get(self, trace: str) -> dict[str, Any]:
+        assert trace == ""  # the latest
+        return {"id": "t7", "capture": self.latest}
 
 
 def test_files_become_one_capture_and_an_id_stays_what_it_is(tmp_path: Path) -> None:
@@ -70,3 +77,23 @@ def test_files_become_one_capture_and_an_id_stays_what_it_is(tmp_path: Path) -> 
     for given in ([str(files[0]), "c0123456789ab"], ["c1", "c2"]):
         with pytest.raises(UsageError, match="is no file"):
             asked_of(cast("Traces", source), given)
+
+
+def test_without_an_id_the_capture_of_the_latest_trace_is_meant() -> None:
+    source = Importing()
+    assert asked_of(cast("Traces", source), []) == "c7"
+    source.latest = ""
+    with pytest.raises(UsageError, match="your latest trace, t7, is of no capture"):
+        asked_of(cast("Traces", source), [])
+
+
+@pytest.mark.parametrize("question", ["ranks", "comm", "top"])
+def test_a_capture_of_many_hosts_is_looked_for_where_it_was_collected(
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a daemon, which has one host's traces: the user's own file says where they are."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PROFD_ADDRESS", f"unix:{tmp_path}/none.sock")
+    error = CliRunner().invoke(profctl, [question, "f0123456789ab"]).exception
+    assert isinstance(error, UsageError)
+    assert "none that was begun or collected here" in str(error)

@@ -30,7 +30,7 @@ def test_busy_threads_come_first_and_apart(capsys: pytest.CaptureFixture[str]) -
     heads = [line for line in capsys.readouterr().out.splitlines() if line and not line.startswith(" ")]
     assert heads == [
         "pid 7 c (running)",
-        "pid 7 d (GIL)",
+        "pid 7 d (running, holds the GIL)",
         "Waiting:",
         "2 threads:",
         "pid 7 a (waiting)",
@@ -41,7 +41,7 @@ def test_busy_threads_come_first_and_apart(capsys: pytest.CaptureFixture[str]) -
 def test_a_thread_that_waits_for_the_gil_says_so_among_the_busy_ones(capsys: pytest.CaptureFixture[str]) -> None:
     threads = [_thread("a", "f", owns_gil=True), _thread("b", "f", active=True, waits_gil=True)]
     print_stacks([capture_pb2.ProcessStacks(pid=7, threads=threads)])
-    said = "2 threads:\npid 7 a (GIL)\npid 7 b (waiting for the GIL)\n    f (a.py:1)\n\n"
+    said = "2 threads:\npid 7 a (running, holds the GIL)\npid 7 b (waiting for the GIL)\n    f (a.py:1)\n\n"
     assert capsys.readouterr().out == said
 
 
@@ -66,3 +66,20 @@ def test_a_stack_that_may_be_incomplete_says_so_and_is_no_other_ones(capsys: pyt
     assert capsys.readouterr().out == (
         "pid 7 a (running)\n    f (a.py:1)\n    (stack may be incomplete)\n\npid 7 b (running)\n    f (a.py:1)\n\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/opt/py/lib/python3.11/asyncio/events.py", "…/asyncio/events.py"),
+        ("/home/ann/venv/lib/python3.12/site-packages/torch/_tensor.py", "…/torch/_tensor.py"),
+        ("/usr/lib/python3/dist-packages/yaml/loader.py", "…/yaml/loader.py"),
+        ("/home/ann/python3.11/train.py", "/home/ann/python3.11/train.py"),
+        ("/home/ann/train.py", "/home/ann/train.py"),
+    ],
+)
+def test_folders_of_installed_packages_are_left_out(file: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The frames of the program stay whole: they are what people look for."""
+    frame = capture_pb2.Frame(function="f", file=file, line=7)
+    print_stacks([capture_pb2.ProcessStacks(pid=7, threads=[capture_pb2.ThreadStack(frames=[frame])])])
+    assert f"    f ({shown}:7)\n" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from profd.answers.detectors import (
     copies,
     cpu_contention,
     data_loading,
+    event_loop,
     garbage,
     host_bound,
     jit_compilation,
@@ -487,6 +488,69 @@ def test_a_thread_of_profd_is_never_blamed(tmp_path: Path) -> None:
     assert found(asked("worker")).sentence.startswith("start (gpu.py:36) takes 100 %")
 
 
+RUN = "asyncio/events.py(78): Handle._run"
+FETCH, SELECT = "/home/ann/server.py(12): fetch", "selectors.py(451): EpollSelector.select"
+
+
+def looped(spent: float, ran: int, looks: int, below: str, path: Path, states: str = "") -> Verdict:
+    """A callback that takes so much of 1000 us, in the standard library; then the loop waits for work."""
+    loop = call("/home/ann/server.py(1): <module>", 0, 1000, Kind.SAMPLE, thread=1)
+    run = call(below, 0, spent, Kind.SAMPLE, thread=1, parent=loop)
+    fetch = call(FETCH, 0, spent, Kind.SAMPLE, thread=1, parent=run)
+    reads = call("socket.py(693): SocketIO.readinto", 0, spent, Kind.SAMPLE, thread=1, parent=fetch)
+    waits = call(SELECT, spent, 1000 - spent, Kind.SAMPLE, thread=1, parent=loop)
+    times = ThreadTimes(7, "python", 1000, ran, 100, looks=looks, in_gil=5, states=states)
+    looked = [n * 50 * US for n in range(len(states))]
+    events = [loop, run, fetch, reads, waits]
+    of = RunTimes(1000, threads=[times], looked_ns=looked)
+    return event_loop.look(facts(events, path, tracks=SAMPLED, run_times=of))
+
+
+def test_a_callback_that_blocks_the_event_loop(tmp_path: Path) -> None:
+    finding = found(looped(700, 100, 0, RUN, tmp_path))
+    assert finding.sentence.startswith(
+        "fetch (server.py:12) blocks asyncio's event loop: it takes 70 % of the time of MainThread and waits for 50 %"
+    )
+    assert (finding.bound_ns, finding.numbers["waits_ns"]) == (700 * US, 500 * US)
+
+
+@pytest.mark.parametrize(
+    ("spent", "ran", "looks", "below"),
+    [(700, 501, 0, RUN), (299, 100, 0, RUN), (700, 100, 10, RUN), (700, 100, 0, "/home/ann/server.py(3): main")],
+    ids=["computes", "waits-for-work", "wants-the-gil", "no-loop"],
+)
+def test_event_loops_that_nothing_blocks(spent: float, ran: int, looks: int, below: str, tmp_path: Path) -> None:
+    assert silent(looped(spent, ran, looks, below, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("states", "waits"),
+    [("." * 7 + "r" * 7 + "." * 6, 350), ("r" * 13 + "....", None), ("ggggggg.rrrrrr", None)],
+)
+def test_looks_say_what_a_callback_does_on_a_busy_host(states: str, waits: int | None, tmp_path: Path) -> None:
+    """GIVEN a thread that is ready most of the time WHEN it was looked at in the function THEN that is believed."""
+    verdict = looped(700, 800, 0, RUN, tmp_path, states)
+    if waits is None:
+        assert silent(verdict)
+    else:
+        assert found(verdict).numbers["waits_ns"] == waits * US
+
+
+def test_what_a_forked_process_does_is_not_its_parents(tmp_path: Path) -> None:
+    """GIVEN a worker of multiprocessing, forked below the module WHEN it sends THEN the module is not blamed."""
+    module = call("/home/ann/pool.py(1): <module>", 0, 1000, Kind.SAMPLE, thread=1)
+    began = call(
+        "multiprocessing/process.py(303): BaseProcess._bootstrap", 0, 1000, Kind.SAMPLE, thread=1, parent=module
+    )
+    sends = call("multiprocessing/connection.py(381): Connection._send", 0, 600, Kind.SAMPLE, thread=1, parent=began)
+    work = call("/home/ann/pool.py(7): work", 600, 400, Kind.SAMPLE, thread=1, parent=began)
+    events = [module, began, sends, work]
+    ran = RunTimes(1000, threads=[ThreadTimes(7, "python", 1000, 1000, 0)])
+    seen = facts(events, tmp_path, tracks=SAMPLED, run_times=ran)
+    names = [name for name, _, _ in seen.sampled_in(seen.measured.spans)]
+    assert names == [sends.name, work.name]
+
+
 def test_run_times_that_are_not_known(look: Look) -> None:
     verdict = look(cpu_contention, training(lambda n: []))
     assert isinstance(verdict, Silence)
@@ -523,16 +587,19 @@ def test_memory_of_the_process_that_grows(own: list[int], said: str | None, tmp_
     assert "--memory --stacks" in finding.confirm
 
 
-@pytest.mark.parametrize(("seconds", "stepping", "told"), [(3, False, False), (40, False, True), (3, True, True)])
-def test_memory_of_a_process_that_may_still_import(seconds: int, stepping: bool, told: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "steps", "told"), [(3, 0, False), (40, 0, True), (3, 1900, False), (3, 2100, True)]
+)
+def test_memory_of_a_process_that_may_still_import(seconds: int, steps: int, told: bool, tmp_path: Path) -> None:
+    """GIVEN looks for 4 s, and steps of 1 ms; an optimizer's first step imports, too."""
     growing = looked([100 * MB + n * MB for n in range(41)], age_ns=seconds * SECOND)
-    events = training(lambda number: []) if stepping else [call("aten::mm", 0, 900)]
+    events = training(lambda number: [], steps) if steps else [call("aten::mm", 0, 900)]
     verdict = resident_growth.look(facts(events, tmp_path, resident=growing))
     if told:
         assert found(verdict).numbers["grown_bytes"] == 40 * MB
     else:
         assert isinstance(verdict, Silence)
-        assert "is 3 s old and marks no steps" in verdict.lacking
+        assert "is 3 s old and marks steps for less than half of the window" in verdict.lacking
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from profd.answers.ranks import names
-from profd.events import Kind
+from profd.events import NO_END, Kind
 
 from tests.support.many_ranks import ask, member
 from tests.support.simulated_job import TRANSFER_NS, Plan
@@ -98,3 +98,16 @@ def test_the_factor_of_the_bus() -> None:
     assert names.bus_factor("all_gather", 4) == 0.75
     assert names.bus_factor("all_reduce", 1) is None
     assert names.bus_factor("send_recv", 4) is None
+
+
+def test_a_collective_that_the_window_cut(tmp_path: Path) -> None:
+    """GIVEN the last all-reduce of rank 0 without an end WHEN asked THEN the others are found on both ranks."""
+
+    def all_reduce(rank: int, step: int) -> Event:
+        at = 10_000_000 * step + 37_000 * step * step
+        cut = rank == 0 and step == 19
+        return Event("gloo:all_reduce", at + 900_000 * rank, NO_END if cut else at + 5_000_000, Kind.USER_ANNOTATION)
+
+    traces = [member(tmp_path, rank, [all_reduce(rank, step) for step in range(20)]) for rank in (0, 1)]
+    both = [row for row in ask("comm", traces)["collectives"] if row["ranks"] == 2]
+    assert [(row["op"], row["count"]) for row in both] == [("all_reduce", 19)]

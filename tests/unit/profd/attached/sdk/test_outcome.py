@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from profd.attached.agents.protocol import Status
 from profd.attached.sdk.outcome import cost
 
@@ -37,6 +38,19 @@ def test_steps_that_nobody_counted_before_are_compared_with_those_after() -> Non
     found = cost(Status(seconds=0.1, steps=3, step_ns=3_000_000, step_ns_after=2_500_000), SECOND, answered=True)
     assert (found.how, found.step_ratio) == ("measured", 1.2)
     assert found.detail.startswith("a step took 3.00 ms during, 2.50 ms after; ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step_ms", "source", "said"),
+    [(0.01, 5, "ops", True), (0.3, 5, "ops", False), (0.001, 2.1, "ops", False), (0.01, 5, "stacks", False)],
+    ids=["busier", "explained", "alike", "python-traces"],
+)
+def test_steps_that_are_longer_than_events_explain(seconds: float, step_ms: float, source: str, said: bool) -> None:
+    status = Status(
+        seconds=seconds, by_source={source: seconds}, steps=3, step_ns=round(step_ms * 1e6), step_ns_before=2_000_000
+    )
+    detail = cost(status, SECOND, answered=True).detail or ""
+    assert ("these explain little of the 2.50x: the host may have been busier" in detail) is said
 
 
 def test_few_whole_steps_are_told_without_a_ratio() -> None:
