@@ -47,13 +47,18 @@ def contents(index: str) -> str:
     return "\n\n".join(parts)
 
 
+def is_page(place: str) -> bool:
+    """Is this file of the repository a page of the site?"""
+    return (place in PAGES or place.startswith("docs/")) and (ROOT / place).is_file()
+
+
 def linked(page: str, text: str) -> str:
     """The text with every page that it names in backquotes as a link: `docs/store.md` reads well in a terminal."""
 
     def link(found: re.Match[str]) -> str:
         named = found[1]
         place = named if (ROOT / named).is_file() else normpath(f"{Path(page).parent}/{named}")
-        return f"[{Path(named).stem}]({relpath(place, Path(page).parent)})" if (ROOT / place).is_file() else found[0]
+        return f"[{Path(named).stem}]({relpath(place, Path(page).parent)})" if is_page(place) else found[0]
 
     blocks = re.split(r"(^```.*?^```)", text, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if number % 2 else MENTION.sub(link, part) for number, part in enumerate(blocks))

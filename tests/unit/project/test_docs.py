@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_of_docs_that_a_page_names_are_there(page: Path) -> None:
     for name in MENTION.findall(page.read_text()):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_that_the_site_makes_links_are_pages(page: Path) -> None:
+    linked = runpy.run_path(str(DOCS / "conf.py"))["linked"]
+    text = linked(str(page.relative_to(ROOT).with_suffix("")), prose(page))
+    links = {(page.parent / target.partition("#")[0]).resolve() for target in LINK.findall(text) if ":" not in target}
+    assert {link for link in links if link.suffix == ".md"} - set(PAGES) == set()
 
 
 def test_the_index_names_every_page() -> None:
