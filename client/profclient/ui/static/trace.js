@@ -15,6 +15,7 @@ import { firstTiles, timeline } from "./timeline.js";
 import { ago, duration, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
+const LIMIT = "busy"; // kind of a problem: a limit was met
 const GONE = ["not_found", "denied"]; // kinds of problems of which no part of the page is left
 /** @type {[string, string][]} */
 const SORTS = [
@@ -92,14 +93,12 @@ export function tracePage(id, given) {
     const drawn = stepChart(told, go);
     chart = drawn;
     drawn.select(part.step);
+    line?.mark(all);
+    if (part.step !== null) follow();
     return [h("p", {}, stepWords(told)), drawn.element];
   });
   narrow();
-  const drawn = load(times, async (signal) => {
-    await seen; // whose marks it shows
-    signal.throwIfAborted();
-    return firstTiles(id, signal);
-  }, (told) => {
+  const drawn = load(times, (signal) => firstTiles(id, signal), (told) => {
     if (told.start_ns === null) return [h("p", { class: "dim" }, "There is no event in this trace.")];
     begin = BigInt(told.start_ns);
     graph.offer(told.tracks);
@@ -108,7 +107,7 @@ export function tracePage(id, given) {
     return [line.element];
   });
   load(found, async (signal) => {
-    await drawn; // the longest question comes last
+    await Promise.all([seen, drawn]); // the longest question comes last
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
   }, (told) => findings(told, id, go));
@@ -191,9 +190,19 @@ function topTable(id) {
   const by = /** @type {HTMLSelectElement} */ (
     h("select", { onchange: () => draw() }, ...SORTS.map(([key, text]) => h("option", { value: key }, text)))
   );
+  /** Torch's view, or every event as it was recorded where that would need too many at once. @param {AbortSignal} signal */
+  const rows = async (signal) => {
+    const given = { limit: TOP_ROWS + 1, sort_by: by.value, ...part };
+    try {
+      return { found: await ask("top", id, given, signal), raw: false };
+    } catch (error) {
+      if (/** @type {any} */ (error).kind !== LIMIT) throw error;
+      return { found: await ask("top", id, { ...given, raw: true }, signal), raw: true };
+    }
+  };
   const draw = () =>
-    load(made, (signal) => ask("top", id, { limit: TOP_ROWS + 1, sort_by: by.value, ...part }, signal), (found) => {
-      fill(told);
+    load(made, rows, ({ found, raw }) => {
+      fill(told, raw && "Every event as it was recorded (profctl top --raw): there are too many for torch.profiler's view. A step has it.");
       listed = found.slice(0, TOP_ROWS);
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;
