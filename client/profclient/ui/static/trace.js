@@ -52,19 +52,29 @@ export function tracePage(id, given) {
   const narrow = () => {
     words();
     chart?.select(part.step);
-    graph.narrow(argumentsOf(part));
-    rows.narrow(argumentsOf(part));
-    memory.narrow(argumentsOf(part));
+    const given = argumentsOf(part, spanOf(part));
+    graph.narrow(given);
+    rows.narrow(given);
+    memory.narrow(given);
   };
   const follow = () => {
-    const [first, last] = [part.step, part.last].map((number) => all.find((one) => one.number === number));
-    if (part.window) line?.see(part.window);
-    else if (first && last) line?.see({ from: Number(BigInt(first.start_ns) - begin), to: Number(BigInt(last.start_ns) - begin) + last.duration_ns });
+    const seen = part.window ?? spanOf(part);
+    if (seen) line?.see(seen);
     else if (part.step === null) line?.see({ from: 0, to: Infinity });
+  };
+  /** From the begin of its first step to the end of its last, once these are known. @param {Part} of */
+  const spanOf = ({ step, last }) => {
+    const chosen = step === null || begin === null ? [] : all.filter(({ number }) => number >= step && number <= (last ?? step));
+    if (!chosen.length || begin === null) return null;
+    const first = begin;
+    const from = chosen.map((one) => Number(BigInt(one.start_ns) - first));
+    const span = { from: Math.min(...from), to: Math.max(...chosen.map((one, at) => from[at] + Number(one.duration_ns))) };
+    return span.from < span.to ? span : null;
   };
   /** @type {any[]} */
   let all = []; // steps
-  let begin = 0n;
+  /** @type {bigint | null} */
+  let begin = null; // of the trace
 
   const amounts = async (/** @type {AbortSignal} */ signal) => {
     try {
@@ -166,8 +176,10 @@ function partOf(given) {
   return { step: null, last: null, window: from !== null && to !== null && from < to ? { from, to } : null };
 }
 
-/** @param {Part} part */
-function argumentsOf({ step, last, window }) {
+/** A step by its times, as far as these are known: to find it by its number the whole trace is read.
+ * @param {Part} part @param {import("./timeline_layout.js").Window | null} span */
+function argumentsOf({ step, last, window }, span) {
+  if (span) return { from_ns: span.from, to_ns: span.to };
   if (step !== null) return { first_step: step, last_step: last };
   return window ? { from_ns: window.from, to_ns: window.to } : {};
 }
