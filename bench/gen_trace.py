@@ -159,7 +159,7 @@ def _run_kernels(rows: list[list[int]], pending: list[int], rnd: random.Random) 
         rows.append([2, stream, len(OPS) + len(RUNTIME) + rnd.randrange(len(KERNELS)), begin, dur, corr, row, 0])
 
 
-STEP = 3
+STEP, STEP_NAME = 3, "ProfilerStep#"
 
 
 def _add_steps(trace: dict[str, np.ndarray], steps: int) -> None:
@@ -190,7 +190,7 @@ def _us(ns: int) -> str:
 
 def _event(index: int, columns: tuple[int, ...], stacks: int) -> str:
     kind, tid, name, start, dur, corr, _, _ = columns
-    label = NAMES[name] if kind != STEP else f"ProfilerStep#{name - len(NAMES)}"
+    label = NAMES[name] if kind != STEP else f"{STEP_NAME}{name - len(NAMES)}"
     head = f'"name": {json.dumps(label)}, "ts": {_us(start)}, "dur": {_us(dur)}'
     if kind == STEP:
         return (

@@ -25,6 +25,8 @@ def rows(events: int) -> Iterator[Row]:
     given = {"directory": stored, "scratch": str(place), "windows": WINDOWS}
     try:
         found = child("bench.ours.tiling:measure", given, environment=ALLOCATOR)["result"]  # as a worker runs
+        compared = {"directory": stored, "kept": str(place / "kept"), "windows": WINDOWS}
+        drawn = child("bench.ours.drawing:compare", compared)["result"]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     count = found["events"]
@@ -39,3 +41,7 @@ def rows(events: int) -> Iterator[Row]:
     ours = f"p50 {middle:.0f}, p95 {wall:.0f} ms; CPU p50 {half:.0f}, p95 {most:.0f} ms"
     met = found["wall_p95"] <= ANSWER_BAR
     yield Row("ui", f"a tile of {count} events, all tracks, {WINDOWS} windows", ours, bar="p95 <= 50 ms", met=met)
+    equal = drawn["windows"] - drawn["differ"]
+    ours = f"{equal} of {drawn['windows']} windows equal, {drawn['shapes']} boxes and cells"
+    met = drawn["differ"] == 0
+    yield Row("ui", f"tiles of {count} events to a drawing of each event", ours, bar="all equal", met=met)

@@ -16,7 +16,7 @@ from profd.segments.reader import TraceReader
 from profd.segments.rollups import Rollups, rules_of
 
 WIDTH, LIMIT = 1200, 50_000
-RULES = rules_of("tiles", 1)
+RULES = rules_of("tiles", 2)
 
 
 def measure(directory: str, scratch: str, windows: int) -> dict[str, Any]:

@@ -31,6 +31,7 @@ QUESTIONS: Final = frozenset(
             "traces",
             "tiles",
             "event",
+            "search",
         ),
         *("ranks", "comm", "critical", "memory", "memory_peak", "gpu"),
     ),
@@ -40,6 +41,9 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 LISTED_MAX: Final = 1000
 AT_ONCE: Final = 4
 """Questions that are answered side by side; each may hold a whole answer."""
+GLANCES: Final = frozenset(("tiles", "event"))
+GLANCES_AT_ONCE: Final = 2
+"""Of those that are asked while somebody moves: they wait for no question that reads a whole trace."""
 _ARGUMENT: Final = re.compile(r"[a-z][a-z_]{0,39}")
 _TAKEN: Final = frozenset(("question", "trace", "id", "capture", "verb", "self"))  # by the call itself
 
@@ -76,6 +80,7 @@ class Library:
 
     store: Path | None = None
     _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(AT_ONCE))
+    _glances: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(GLANCES_AT_ONCE))
 
     @property
     def name(self) -> str:
@@ -94,13 +99,17 @@ class Library:
 
     def answer(self, asked: Question, asker: socket.socket) -> bytes:
         """The whole answer. It is given up where who asked goes away. Raises ClientError."""
-        with self.asked(asker) as traces:
+        with self.asked(asker, glance=asked.name in GLANCES) as traces:
             return _whole(traces.ask(asked.name, asked.trace, **asked.arguments))
 
     @contextmanager
-    def asked(self, asker: socket.socket) -> Iterator[Traces]:
+    def asked(self, asker: socket.socket, *, glance: bool = False) -> Iterator[Traces]:
         """The traces, for a question that is given up where who asked goes away. Raises ClientError."""
-        with self._turns, self._opened() as (traces, stop), stopped_with(asker, stop) as gone:
+        with (
+            self._glances if glance else self._turns,
+            self._opened() as (traces, stop),
+            stopped_with(asker, stop) as gone,
+        ):
             try:
                 yield traces
             except ValueError as error:

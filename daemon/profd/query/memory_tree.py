@@ -14,7 +14,7 @@ from profd.limits import QUERY_ROWS_MAX
 from profd.query import rules
 from profd.query.allocations import PathsTo, frames_of, paths_to
 from profd.query.grouping import STACK_FRAMES_MAX
-from profd.query.merged import words_of
+from profd.query.merged_paths import words_of
 
 _SEPARATOR: Final = ";"
 

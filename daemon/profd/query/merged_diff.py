@@ -23,7 +23,8 @@ from profd.query.captured import Captured, Member
 from profd.query.changes import number
 from profd.query.diff import step_of_each, unlike, weakness, without_line
 from profd.query.hottest import hottest
-from profd.query.merged import calls_of, times_of, until_of, words_of
+from profd.query.merged import calls_of, until_of
+from profd.query.merged_paths import times_of, words_of
 from profd.query.part import Part, of_job
 from profd.query.steps import StepMarks
 from profd.query.whole import check_size

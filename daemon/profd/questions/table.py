@@ -36,6 +36,7 @@ _TABLE: Final = (
     Question(
         *("summary", "What a trace amounts to.", "profd.query.summary:summarise", VALUE),
         cost=Cost.SHORT,
+        rollups=("summary",),
         version=3,  # as `top`
         audited="show",
         with_record=True,
@@ -83,6 +84,7 @@ _TABLE: Final = (
     ),
     Question(
         *("merged_tree", "All calls of one path together, the hottest first.", "profd.query.merged:merged_tree", VALUE),
+        rollups=("merged-calls", "merged-modules", "merged-operators", "merged-samples"),
         version=2,  # without threads of profd
         arguments=(
             Integer("limit", "So many paths, those with most time; 0: as many as are allowed.", 0, 0),
@@ -253,6 +255,14 @@ _TABLE: Final = (
         *("event", "One event: its times, arguments, stack, and what it is within.", "profd.query.event:event", VALUE),
         cost=Cost.GLANCE,
         arguments=(Integer("row", "Its row, as in `tree`.", default=0, least=0),),
+    ),
+    Question(
+        *("search", "Which events have a text in their name, and where.", "profd.query.search:search", VALUE),
+        cost=Cost.SHORT,
+        arguments=(
+            Text("text", "The text, in any case."),
+            Integer("parts", "The first event in each of so many parts of the trace.", 1000, 1, TILE_WIDTH_MAX),
+        ),
     ),
     Question(
         *("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),

@@ -161,3 +161,17 @@ def test_windows_of_the_timeline_stay_within_the_trace(page: Page) -> None:
     assert first == {"from": 0, "to": 10}
     assert last == {"from": 10**15 - 10, "to": 10**15}
     assert tiny == {"from": 0, "to": 10}
+
+
+def test_a_step_is_asked_for_by_its_times(page: Page) -> None:
+    """To find it by its number a whole trace would be read: 10^8 events."""
+    trace = page.traces["before"]
+    tab, _ = timeline(page, "before")
+    with tab.expect_request(lambda request: '"merged_tree"' in (request.post_data or "")) as asked:
+        page.go(f"/trace/{trace}?step={SLOW}")
+    steps = page.json("steps", trace)["steps"]
+    begin, [step] = steps[0]["start_ns"], [one for one in steps if one["number"] == SLOW]
+    given = asked.value.post_data_json["arguments"]
+    assert (given["from_ns"], given["to_ns"] - given["from_ns"]) == (step["start_ns"] - begin, step["duration_ns"])
+    page.settled()
+    assert page.complaints == []

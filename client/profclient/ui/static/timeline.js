@@ -17,6 +17,7 @@ const KEY_ZOOM = 1.5;
 const KEY_PAN = 0.15; // of the window
 const WHEEL = 0.002; // of a zoom, for a pixel of the wheel
 const HITS = 1000; // places of the whole trace in which what was searched for is marked
+const NOTHING = { events: 0, first: { row: [], start: [], lasts: [], name: [] } }; // of an empty search
 const HELP = "W and S zoom, A and D move, a click or Enter chooses, arrow keys go to neighbours, F fits the chosen one, Escape leaves it, "
   + "0 shows all. Ctrl and the wheel zoom, Shift and the wheel move; dragging moves, Shift and dragging zooms.";
 
@@ -25,15 +26,16 @@ const HELP = "W and S zoom, A and D move, a click or Enter chooses, arrow keys g
 
 /** @param {string} trace @param {any} told of `tiles`, with tracks, of the whole trace @param {any[]} steps of `steps`
  * @param {(window: Window) => void} narrow @param {(name: string) => void} inTop
- * @returns {{element: Element, see: (window: Window) => void, close: () => void}} */
+ * @returns {{element: Element, see: (window: Window) => void, mark: (steps: any[]) => void, close: () => void}} `mark`: steps that came later */
 export function timeline(trace, told, steps, narrow, inTop) {
   const span = Math.max(Number(told.to_ns), 1);
   const tracks = tracksOf(told.tracks);
   const begin = BigInt(told.start_ns ?? 0);
-  const marks = steps.map((one) => {
+  const markOf = (/** @type {any} */ one) => {
     const start = Number(BigInt(one.start_ns) - begin);
     return { number: one.number, start, end: start + Number(one.duration_ns), outlier: one.outlier };
-  });
+  };
+  let marks = steps.map(markOf);
   const deep = tracks.length ? tracks[tracks.length - 1].bottom + ROW : ROW;
   /** @type {Window} */
   let view = { from: 0, to: span };
@@ -306,37 +308,26 @@ export function timeline(trace, told, steps, narrow, inTop) {
     [sought, hit, hits] = [text, -1, []];
     try {
       if (text) say("Searching …");
-      const { rows } = text ? await ask("sql", trace, { sql: searching(text, begin, span), limit: HITS + 1 }) : { rows: [] };
+      const { events, first } = text ? await ask("search", trace, { text, parts: HITS }) : NOTHING;
       if (sought !== text) return;
-      hits = rows.map(hitOf);
-      const count = rows.reduce((/** @type {number} */ sum, /** @type {any[]} */ row) => sum + Number(row[4]), 0);
-      say(text ? `${counted(count, "event")} found. Enter goes to the next.` : "");
+      hits = first.row.map((/** @type {number} */ row, /** @type {number} */ one) => {
+        const start = Number(first.start[one]);
+        return { start, found: { row, start, lasts: Number(first.lasts[one] ?? 0), label: first.name[one] } };
+      });
+      say(text ? `${counted(events, "event")} found. Enter goes to the next.` : "");
     } catch (error) {
       fill(wrong, problem(error));
     }
     draw();
   }
 
-  /** @param {any[]} row */
-  const hitOf = ([row, start, lasts, name]) => {
-    const found = { row: Number(row), start: Number(BigInt(start) - begin), lasts: Number(lasts ?? 0) };
-    return { start: found.start, found: { ...found, label: name } };
-  };
-
   const left = told.tracks.left_out ? `${counted(told.tracks.left_out, "track")} are not drawn: ${whole(tracks.length)} are the limit.` : null;
   const element = h("div", {}, tools, scroller, said, wrong, event.element, help, left && h("p", { class: "dim" }, left));
   changed();
-  return { element, see, close: () => { source.close(); dark.removeEventListener("change", draw); } };
+  const mark = (/** @type {any[]} */ known) => { marks = known.map(markOf); draw(); };
+  return { element, see, mark, close: () => { source.close(); dark.removeEventListener("change", draw); } };
 }
 
 /** What a timeline begins with. @param {string} trace @param {AbortSignal} signal */
 export const firstTiles = (trace, signal) =>
   ask("tiles", trace, { width: 1024, last_track: FIRST_TRACKS - 1, limit: 20000, with_tracks: true }, signal);
-
-/** The first event of a name in each of so many parts of the trace, and how many there are. @param {string} text @param {bigint} begin @param {number} span */
-function searching(text, begin, span) {
-  const quoted = text.replaceAll("'", "''");
-  const part = Math.ceil(span / HITS);
-  return `SELECT min(row), min(start_ns), arg_min(duration_ns, row), arg_min(name, row), count(*) FROM events
-    WHERE contains(lower(name), lower('${quoted}')) GROUP BY (start_ns - ${begin}) // ${part} ORDER BY 1`;
-}

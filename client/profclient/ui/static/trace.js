@@ -15,6 +15,7 @@ import { firstTiles, timeline } from "./timeline.js";
 import { ago, duration, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
+const LIMIT = "busy"; // kind of a problem: a limit was met
 const GONE = ["not_found", "denied"]; // kinds of problems of which no part of the page is left
 /** @type {[string, string][]} */
 const SORTS = [
@@ -51,19 +52,29 @@ export function tracePage(id, given) {
   const narrow = () => {
     words();
     chart?.select(part.step);
-    graph.narrow(argumentsOf(part));
-    rows.narrow(argumentsOf(part));
-    memory.narrow(argumentsOf(part));
+    const given = argumentsOf(part, spanOf(part));
+    graph.narrow(given);
+    rows.narrow(given);
+    memory.narrow(given);
   };
   const follow = () => {
-    const [first, last] = [part.step, part.last].map((number) => all.find((one) => one.number === number));
-    if (part.window) line?.see(part.window);
-    else if (first && last) line?.see({ from: Number(BigInt(first.start_ns) - begin), to: Number(BigInt(last.start_ns) - begin) + last.duration_ns });
+    const seen = part.window ?? spanOf(part);
+    if (seen) line?.see(seen);
     else if (part.step === null) line?.see({ from: 0, to: Infinity });
+  };
+  /** From the begin of its first step to the end of its last, once these are known. @param {Part} of */
+  const spanOf = ({ step, last }) => {
+    const chosen = step === null || begin === null ? [] : all.filter(({ number }) => number >= step && number <= (last ?? step));
+    if (!chosen.length || begin === null) return null;
+    const first = begin;
+    const from = chosen.map((one) => Number(BigInt(one.start_ns) - first));
+    const span = { from: Math.min(...from), to: Math.max(...chosen.map((one, at) => from[at] + Number(one.duration_ns))) };
+    return span.from < span.to ? span : null;
   };
   /** @type {any[]} */
   let all = []; // steps
-  let begin = 0n;
+  /** @type {bigint | null} */
+  let begin = null; // of the trace
 
   const amounts = async (/** @type {AbortSignal} */ signal) => {
     try {
@@ -92,14 +103,12 @@ export function tracePage(id, given) {
     const drawn = stepChart(told, go);
     chart = drawn;
     drawn.select(part.step);
+    line?.mark(all);
+    if (part.step !== null) follow();
     return [h("p", {}, stepWords(told)), drawn.element];
   });
   narrow();
-  const drawn = load(times, async (signal) => {
-    await seen; // whose marks it shows
-    signal.throwIfAborted();
-    return firstTiles(id, signal);
-  }, (told) => {
+  const drawn = load(times, (signal) => firstTiles(id, signal), (told) => {
     if (told.start_ns === null) return [h("p", { class: "dim" }, "There is no event in this trace.")];
     begin = BigInt(told.start_ns);
     graph.offer(told.tracks);
@@ -108,7 +117,7 @@ export function tracePage(id, given) {
     return [line.element];
   });
   load(found, async (signal) => {
-    await drawn; // the longest question comes last
+    await Promise.all([seen, drawn]); // the longest question comes last
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
   }, (told) => findings(told, id, go));
@@ -167,8 +176,10 @@ function partOf(given) {
   return { step: null, last: null, window: from !== null && to !== null && from < to ? { from, to } : null };
 }
 
-/** @param {Part} part */
-function argumentsOf({ step, last, window }) {
+/** A step by its times, as far as these are known: to find it by its number the whole trace is read.
+ * @param {Part} part @param {import("./timeline_layout.js").Window | null} span */
+function argumentsOf({ step, last, window }, span) {
+  if (span) return { from_ns: span.from, to_ns: span.to };
   if (step !== null) return { first_step: step, last_step: last };
   return window ? { from_ns: window.from, to_ns: window.to } : {};
 }
@@ -191,9 +202,19 @@ function topTable(id) {
   const by = /** @type {HTMLSelectElement} */ (
     h("select", { onchange: () => draw() }, ...SORTS.map(([key, text]) => h("option", { value: key }, text)))
   );
+  /** Torch's view, or every event as it was recorded where that would need too many at once. @param {AbortSignal} signal */
+  const rows = async (signal) => {
+    const given = { limit: TOP_ROWS + 1, sort_by: by.value, ...part };
+    try {
+      return { found: await ask("top", id, given, signal), raw: false };
+    } catch (error) {
+      if (/** @type {any} */ (error).kind !== LIMIT) throw error;
+      return { found: await ask("top", id, { ...given, raw: true }, signal), raw: true };
+    }
+  };
   const draw = () =>
-    load(made, (signal) => ask("top", id, { limit: TOP_ROWS + 1, sort_by: by.value, ...part }, signal), (found) => {
-      fill(told);
+    load(made, rows, ({ found, raw }) => {
+      fill(told, raw && "Every event as it was recorded (profctl top --raw): there are too many for torch.profiler's view. A step has it.");
       listed = found.slice(0, TOP_ROWS);
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.events import Kind, Tracks
-from profd.query import merged
+from profd.query import merged, stretches
 from profd.query.merged import merged_tree
 from profd.segments.reader import TraceReader
 
@@ -189,6 +189,53 @@ def test_property_paths_are_what_each_nanosecond_tells(
         weights.append(node["total_ns"])
     assert found == slow(events, low, low + lasting)
     assert answer["window_ns"] == min(lasting, end - low)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[Event]:
+    """`stacks` on two threads, some without an end, and work of devices long after its launch, or before."""
+    events: list[Event] = []
+    for thread in range(2):
+        first = len(events)
+        for event in draw(stacks()):
+            fields = {name: first + row for name, row in event.fields.items()}
+            events.append(
+                Event(event.name, 2 * event.start + thread, 2 * (event.end or 0), event.kind, thread, fields=fields)
+            )
+            if draw(st.integers(0, 5)) == 0:
+                events[-1].end = None
+    for launch in draw(st.lists(st.integers(0, len(events) - 1), max_size=5)):
+        start = draw(st.integers(0, 80))
+        fields = {"parent": launch, "linked": launch}
+        events.append(Event("gemm", start, start + draw(st.integers(0, 9)), Kind.KERNEL, 2, fields=fields))
+    order = sorted(range(len(events)), key=lambda row: events[row].start)
+    place = {row: number for number, row in enumerate(order)}
+    for event in events:
+        event.fields = {name: place[row] for name, row in event.fields.items()}
+    return [events[row] for row in order]
+
+
+@given(
+    traces(), st.integers(1, 4), st.sampled_from(["calls", "operators", "modules"]), st.sampled_from(["", "11", "12"])
+)
+def test_property_a_trace_read_a_stretch_at_a_time_has_the_same_paths(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], rows: int, of: str, thread: str
+) -> None:
+    reader = trace_of(tmp_path_factory.mktemp("t"), events, rows)
+
+    def asked(most: int) -> tuple[dict[str, Any], dict[tuple[str, ...], list[dict[str, Any]]]]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stretches, "STRETCH_ROWS", most)
+            answer = merged_tree(reader, limit=0, of=of, thread=thread)
+        found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        way: list[str] = []
+        for node in answer.pop("nodes"):
+            del way[node["depth"] :]
+            way.append(f"{node['name']} {node['kind']}")
+            found.setdefault(tuple(way), []).append(node)
+        return answer, found
+
+    assert asked(1) == asked(1 << 20)
 
 
 def test_the_hottest_paths_are_shown_with_all_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

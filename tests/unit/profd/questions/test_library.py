@@ -351,6 +351,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "comm",
         "tiles",
         "event",
+        "search",
     )
     for name in questions:
         await library.answer(await library.asked(BOB, name, mine.id, {}), 9)
