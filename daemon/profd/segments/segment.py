@@ -204,10 +204,10 @@ class SegmentFile:
         others = [name for name in wanted if name not in pages]
         keys = {name: self._arg_keys.get(name) for name in wanted}  # Parquet reads "arg.a.b" along with "arg.a"
         return Stretch(
-            sum(self._metadata.row_group(group).num_rows for group in groups),
-            self._file.read_row_groups(groups, columns=others) if others else _NOTHING,
+            self._rows(groups),
+            self._by_arrow(groups, others) if others else _NOTHING,
             pages,
-            lambda name: self._file.read_row_groups(groups, columns=[name]).column(name),
+            lambda name: self._by_arrow(groups, [name]).column(name),
             keys,
             self._first_row(groups[0]),
             args,
@@ -224,9 +224,19 @@ class SegmentFile:
                 return found[0] if found else None
 
             def by_arrow(name: str, group: int = group) -> pa.ChunkedArray:
-                return self._file.read_row_group(group, columns=[name], use_threads=False).column(name)
+                return self._by_arrow([group], [name]).column(name)
 
-            yield RowGroup(self._metadata.row_group(group).num_rows, frozenset(held), pages_of, by_arrow)
+            yield RowGroup(self._rows([group]), frozenset(held), pages_of, by_arrow)
+
+    def _rows(self, groups: list[int]) -> int:
+        return sum(self._metadata.row_group(group).num_rows for group in groups)
+
+    def _by_arrow(self, groups: list[int], names: list[str]) -> pa.Table:
+        """Columns with all their rows: Arrow passes over pages of a kind that it does not know, and says nothing."""
+        table = self._file.read_row_groups(groups, columns=names, use_threads=len(names) > 1)
+        if len(table) != self._rows(groups):
+            raise LookupError(f"{', '.join(names)} has {len(table)} rows, {self._rows(groups)} were written")
+        return table
 
     def _pages(self, name: str, groups: list[int]) -> list[Pages]:
         """Of a column that is as our writer writes it; empty: of another."""

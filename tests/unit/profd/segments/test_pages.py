@@ -187,3 +187,24 @@ def test_damaged_pages_are_damage_and_never_other_numbers(tmp_path: Path, column
     segment.write_bytes(data)
     with pytest.raises(BadTrace, match="is damaged"):
         reader.read()
+
+
+@pytest.mark.parametrize("column", ["name", "dur", "stream"])
+def test_pages_of_a_kind_that_nobody_knows_are_damage(tmp_path: Path, column: str) -> None:
+    """Arrow passes over such a page, and a column that it reads alone has no rows then, and no error."""
+    reader = TraceReader(
+        store(
+            table_of([Event(f"op{row % 5}", row, row + 5, fields={"stream": row}) for row in range(9)]), tmp_path / "t"
+        )
+    )
+    segment = reader.directory / reader.segments[0].file
+    metadata = pq.ParquetFile(segment).metadata
+    (number,) = [at for at in range(metadata.num_columns) if metadata.schema.column(at).name == column]
+    chunk = metadata.row_group(0).column(number)
+    begin = chunk.data_page_offset
+    data = bytearray(segment.read_bytes())
+    assert data[begin : begin + 2] == b"\x15\x00"  # the first field: an i32, the kind, which is 0
+    data[begin + 1] = 18
+    segment.write_bytes(data)
+    with pytest.raises(BadTrace, match="is damaged"):
+        reader.read()
