@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -36,6 +37,7 @@ def start(way: Way, order: FleetOrder, *, detach: bool, timeout: float | None, a
         fleet = _run(
             drive.record(order, detach=detach), timeout, lambda: _goes_on(order.id, drive.boundary_ns is not None)
         )
+    _leave_out(order.id, {host: state.why for host, state in fleet.hosts.items() if _is_refused(state)})
     outcome = Outcome(
         order.id, fleet.hosts, drive.clocks, tuple(order.selector.ranks), drive.boundary_ns, drive.sampled_of
     )
@@ -136,6 +138,20 @@ def _about_to_begin(drive: Drive, order: FleetOrder, progress: FleetProgress, fl
         except OSError as error:
             say(f"warning: {records.folder()} cannot be written ({error.strerror}): `profctl wait` will need --hosts")
     progress.prepared(fleet, drive.boundary_ns, drive.meeting)
+
+
+def _is_refused(state: HostState) -> bool:
+    """Whether a host that could record was told something that it refuses: it is another one's second name, for one."""
+    return state.stand is Stand.OUT and state.kind == UsageError.kind and state.capture is None
+
+
+def _leave_out(fleet_id: str, refused: dict[str, str]) -> None:
+    """Who takes the capture up asks these hosts no more: of one with two names there would be everything twice."""
+    with suppress(OSError, ClientError):  # without a record nobody does
+        record = records.find(fleet_id)
+        rest = tuple(host for host in record.way.hosts if host not in refused)
+        if rest and len(rest) < len(record.way.hosts):
+            records.write(Record(fleet_id, record.way.to(rest), {**record.left_out, **refused}))
 
 
 def _with_left_out(hosts: dict[str, HostState], record: Record) -> dict[str, HostState]:

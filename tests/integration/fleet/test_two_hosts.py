@@ -186,7 +186,7 @@ def test_a_command_that_waits_no_longer(two: TwoHosts):
     assert "stored" in process.communicate(timeout=240)[0]
 
 
-def test_two_names_of_one_host(two: TwoHosts):
+def test_two_names_of_one_host(two: TwoHosts, tmp_path: Path):
     via = f"sh -c 'shift; exec env PROFD_ADDRESS=unix:{two.folder}/n1/profd.sock \"$@\"' sh {{host}}"
     done = two.profctl(
         "start", "--hosts", "a,b", "--via", via, "--job", two.job, "--rank", "0", "--duration", "200ms", "--json"
@@ -194,6 +194,12 @@ def test_two_names_of_one_host(two: TwoHosts):
     assert done.code == 6
     assert sorted(host["stand"] for host in done.json["hosts"]) == ["out", "over"]
     assert any("it is the host that is named" in (host["message"] or "") for host in done.json["hosts"])
+    # AND it is asked once afterwards: with every trace twice the folder could not be read.
+    fleet = done.json["capture"]
+    collected = two.profctl("collect", fleet, "--to", str(tmp_path), "--json")
+    assert len(collected.json["traces"]) == 1, collected.err
+    answer = two.profctl("--store", str(tmp_path), "top", fleet, "--by", "host", "--json")
+    assert len({row["host"] for row in answer.json["rows"]}) == 1, answer.err
 
 
 def test_where_groups_ranks_of_all_hosts(two: TwoHosts):
