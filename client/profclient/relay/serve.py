@@ -137,7 +137,7 @@ class Relay:
             return
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            control.connect(sock, str(address.find()), time.monotonic() + control.CONTROL_TIMEOUT_SECONDS)
+            control.connect(sock, address.found(), time.monotonic() + control.CONTROL_TIMEOUT_SECONDS)
         except (OSError, ClientError) as error:
             sock.close()
             self._say("close", stream, self._words(error))
@@ -222,7 +222,7 @@ def acknowledged(line: Message, most: int) -> int:
 def _token(bytes_max: int) -> bytes:
     """The token of this process and the seconds that it lasts, or what stands in the way: JSON."""
     try:
-        token, lasts = control.token(address.find().with_name("control.sock"))
+        token, lasts = control.token(os.path.join(os.path.dirname(address.found()), "control.sock"))
     except ClientError as error:
         words = str(error)
         while len(told := json.dumps({"error": words, "kind": error.kind}).encode()) > bytes_max:
