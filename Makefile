@@ -47,9 +47,9 @@ test: env ## lint, types, every test, the client on other Pythons
 test-clusters: env ## captures of many hosts, with a real Slurm and sshd; names what the machine lacks for that
 	@tools/test_clusters $(VENV)
 
-test-engines: env .venv-spark/.installed ## the queries of docs/store.md by Spark and Ray, with executors of their own; needs Java 17; minutes
+test-engines: env .venv-spark/.installed ## the queries of docs/store.md and docs/hosts.md by Spark and Ray, with executors of their own; needs Java 17; minutes
 	@command -v java >/dev/null || { echo "test-engines: no java: apt-get install openjdk-17-jre-headless" >&2; exit 1; }
-	@PROFD_TEST_ENGINES=1 $(BIN)/python -m pytest -q -k 'Spark or Ray' tests/unit/profd/segments/test_engines.py
+	@PROFD_TEST_ENGINES=1 PROFD_TEST_LONG=1 $(BIN)/python -m pytest -q -rs -k 'Spark or Ray' tests/unit/profd/segments/test_engines.py tests/integration/fleet/test_ssh_between_hosts.py
 
 test-ui: env ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
 	@$(BIN)/python -m pip -q install 'playwright>=1.50'

@@ -1,7 +1,7 @@
 """Nodes of one machine that see nothing of each other: pid, mount and uts namespaces, `/run` and a profd of their own.
 
-A slurmd is the first process of its node. The tasks of its steps, and what `inside` starts, end with the node. Daemons
-listen at /run/profd, where everything on the node finds them.
+A slurmd, or an sshd (`ssh_hosts`), is the first process of its node. The tasks of its steps, and what `inside` starts,
+end with the node. Daemons listen at /run/profd, where everything on the node finds them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ _BEGIN: Final = 'hostname "$0" && mount -t tmpfs -o mode=755 none /run && exec "
 
 
 @cache
-def why_not() -> str:
-    """Why there can be no such nodes here: a phrase, or empty."""
-    if shutil.which("unshare") is None or shutil.which("nsenter") is None:
-        return "no unshare, nsenter (util-linux)"
-    done = subprocess.run([*_UNSHARE, "sh", "-c", _BEGIN, "n1", "true"], capture_output=True, text=True)
+def why_not(*, wired: bool = False) -> str:
+    """Why there can be no such nodes here: a phrase, or empty. `wired`: with a network of their own."""
+    lacking = [name for name in ("unshare", "nsenter", *(["ip"] if wired else [])) if shutil.which(name) is None]
+    if lacking:
+        return f"no {', '.join(lacking)} (util-linux, iproute2)"
+    done = subprocess.run(apart("n1", ["true"], wired=wired), capture_output=True, text=True)
     return f"no namespaces: {done.stderr.strip()}" if done.returncode else ""
 
 
-def apart(node: str, command: Sequence[str]) -> list[str]:
-    """The command as the first process of a node of this name."""
+def apart(node: str, command: Sequence[str], *, wired: bool = False) -> list[str]:
+    """The command as the first process of a node of this name; `wired`: with a network of its own, a loopback."""
+    if wired:
+        return [*_UNSHARE, "--net", "sh", "-c", f"ip link set lo up && {_BEGIN}", node, *command]
     return [*_UNSHARE, "sh", "-c", _BEGIN, node, *command]
 
 
@@ -46,7 +49,7 @@ class Node:
     """One whose first process was started by `apart`."""
 
     def __init__(self, name: str, started: subprocess.Popen[bytes], environ: Mapping[str, str]) -> None:
-        """`environ`: of Slurm's commands."""
+        """`environ`: of what runs there, such as Slurm's commands."""
         self.name = name
         self._started = started
         self._environ = {key: value for key, value in environ.items() if not key.startswith(("PROFD_", "XDG_"))}
@@ -69,7 +72,7 @@ class Node:
 
     def inside(self, *command: str) -> list[str]:
         """The command, run on the node."""
-        return ["nsenter", f"--target={self.first}", "--pid", "--mount", "--uts", "--", *command]
+        return ["nsenter", f"--target={self.first}", "--pid", "--mount", "--uts", "--net", "--", *command]
 
     @property
     def answers(self) -> bool:

@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ _PROGRAM = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
 # What people's shells print before a command has its turn is part of the test.
 _SERVER = """
 Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {listens}
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/key.pub
 PidFile none
@@ -37,8 +37,8 @@ ForceCommand echo Welcome to this host; printf 'no end of line'; exec sh -c "$SS
 """
 
 _CLIENT = """
+{hosts}
 Host *
-    HostName 127.0.0.1
     Port {port}
     User {user}
     IdentityFile {folder}/key
@@ -63,20 +63,27 @@ def missing() -> list[str]:
     return [name for name, there in (("sshd", _PROGRAM), ("ssh", shutil.which("ssh"))) if there is None]
 
 
+def configured(folder: Path, port: int, listens: str, hosts: Mapping[str, str]) -> list[str]:
+    """The command of an sshd with keys in this folder; ssh_config, beside them, knows the address of each host."""
+    for name in ("host_key", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    words = {"folder": folder, "port": port, "user": getpass.getuser(), "listens": listens}
+    known = "".join(f"Host {name}\n    HostName {address}\n" for name, address in hosts.items())
+    (folder / "sshd_config").write_text(_SERVER.format(**words))
+    (folder / "ssh_config").write_text(_CLIENT.format(**words, hosts=known))
+    return [str(_PROGRAM), "-D", "-e", "-f", str(folder / "sshd_config")]
+
+
 @contextmanager
 def sshd(folder: Path) -> Iterator[Server]:
     """One with keys in this folder, ended afterwards. Raises AssertionError with its log where it does not start."""
-    for name in ("host_key", "key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = {"folder": folder, "port": port, "user": getpass.getuser()}
-    (folder / "sshd_config").write_text(_SERVER.format(**words))
-    (folder / "ssh_config").write_text(_CLIENT.format(**words))
+    command = configured(folder, port, "127.0.0.1", {"*": "127.0.0.1"})
     if os.geteuid() == 0:
         _SEPARATED.mkdir(mode=0o755, exist_ok=True)
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([str(_PROGRAM), "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
+        process = subprocess.Popen(command, stderr=log)
     try:
         until(lambda: process.poll() is not None or _listens(port), "sshd listens or has ended")
         assert process.poll() is None, (folder / "log").read_text()
