@@ -23,7 +23,7 @@ from tests.support.long import long
 from tests.support.slurm_nodes import PROFCTL, SECONDS
 from tests.support.ssh_hosts import Network, ssh_hosts
 from tests.support.waiting import until
-from tests.unit.profd.segments.test_engines import ROOT, TO_JSON, ray, run
+from tests.unit.profd.segments.test_engines import ROOT, TO_JSON, ray, run, spark
 
 pytestmark = [
     long,
@@ -163,10 +163,10 @@ def test_where_every_rank_is(login: Login):
     assert all(frame["file"] for one in answer for frame in one["threads"][0]["frames"][-1:]), answer
 
 
-@pytest.mark.parametrize("engine", ["DuckDB", ray])
+@pytest.mark.parametrize("engine", ["DuckDB", ray, spark])
 def test_an_engine_answers_for_each_rank_as_top_does(login: Login, recorded: Any, collected: Path, engine: str):
     """The query of docs/hosts.md, as it stands there."""
-    found = re.search(rf"By {engine}:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"By {engine}\b[^\n]*:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None, f"no query for {engine}"
     query = found[1].replace('"traces"', f'"{collected}"').replace("'traces/", f"'{collected}/")
     assert query.count(str(collected)) == 1, query
