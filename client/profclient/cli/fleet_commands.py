@@ -29,9 +29,7 @@ def start(way: Way, order: FleetOrder, *, detach: bool, timeout: float | None, a
     if order.selector.pids:
         raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
     if not (order.options.duration_ns or order.options.iterations):
-        raise UsageError(
-            "--hosts needs --duration or --iterations: the windows end by themselves, whatever becomes of us."
-        )
+        raise UsageError("a capture of many hosts needs --duration or --iterations: its windows end by themselves.")
     with FleetProgress(order.id, as_json) as progress:
         drive = Drive(way, changed=progress.show, prepared=lambda fleet: _about_to_begin(drive, order, progress, fleet))
         fleet = _run(

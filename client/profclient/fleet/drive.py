@@ -232,8 +232,15 @@ class Drive:
             return error
 
     def _judged(self, name: str, answer: pb.EstimateCaptureResponse) -> machine.Prepared:
-        unable = [sentence(f"{_who(one.target)}: {one.target.message}") for one in answer.targets if not one.source]
-        return machine.Prepared(name, len(answer.targets) - len(unable), unable, able_ranks(answer))
+        unable = [one.target for one in answer.targets if not one.source]
+        return machine.Prepared(
+            name,
+            len(answer.targets) - len(unable),
+            [sentence(f"{_who(target)}: {target.message}") for target in unable],
+            able_ranks(answer),
+            sorted({target.rank for target in unable if target.HasField("rank")}),
+            {target.state for target in unable} == {pb.STATE_BUSY},
+        )
 
     def _begin(self, instruction: machine.Begin) -> None:
         """One moment for all: far enough ahead for the slowest answer, once for each turn of hosts."""

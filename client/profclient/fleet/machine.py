@@ -49,13 +49,15 @@ class Found:
 class Prepared:
     """Its daemon has said how many processes it would record; `unable`: why not the others, one sentence each.
 
-    `ranks`: of those that it would.
+    `ranks`: of those that it would; `unable_ranks`: of the others. `busy`: all are held by captures.
     """
 
     host: str
     able: int
     unable: Sequence[str] = ()
     ranks: Sequence[int] = ()
+    unable_ranks: Sequence[int] = ()
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class HostState:
     able: int = 0
     unable: list[str] = field(default_factory=list)
     ranks: Sequence[int] = ()
+    unable_ranks: Sequence[int] = ()
     chosen: Sequence[int] = ()  # of the ranks, where not all are recorded
     capture: Any = None
     resumes: int = 0
@@ -239,9 +242,10 @@ class Fleet:
 
     def _prepared(self, state: HostState, event: Prepared) -> list[Instruction]:
         state.able, state.unable, state.ranks = event.able, list(event.unable), event.ranks
+        state.unable_ranks = event.unable_ranks
         state.stand = Stand.READY
         if not event.able:
-            state.stand, state.kind = Stand.OUT, "failure"
+            state.stand, state.kind = Stand.OUT, "busy" if event.busy else "failure"
             state.why = event.unable[0] if event.unable else "none of its processes can be recorded"
         return self._begin_when_all_have_answered()
 

@@ -48,6 +48,7 @@ class Outcome:
     def missing_ranks(self) -> list[int]:
         """Ranks that were asked for and that no host has."""
         there = {target.rank for _, target in self.targets if target.HasField("rank")}
+        there.update(rank for state in self.hosts.values() for rank in state.unable_ranks)
         return [rank for rank in self.ranks if rank not in there]
 
     @property
@@ -83,8 +84,9 @@ class Outcome:
             whole = whole and not (self.steps is not None and self.steps.missed)
             return 0 if whole else 6
         kinds = {state.kind for state in self.hosts.values() if state.kind}
-        if states == {pb.STATE_BUSY} and not kinds:
-            return errors.BusyError.exit_code
+        busy = errors.BusyError
+        if (states or kinds) and states <= {pb.STATE_BUSY} and kinds <= {busy.kind}:
+            return busy.exit_code
         return _CODES.get(kinds.pop(), 1) if len(kinds) == 1 and not states else 1
 
     def to_json(self) -> dict[str, Any]:

@@ -108,6 +108,15 @@ def test_hosts_without_the_ranks_are_no_failure_and_ranks_that_nobody_has_are(tw
     assert "ranks that no host has: 7, 8" in done.out
 
 
+def test_ranks_that_another_capture_holds_are_busy(two: TwoHosts):
+    held = two.profctl(*two.start("--rank", "0", "--duration", "60s", "--detach", hosts="n1"))
+    assert held.code == 0, held.err
+    (fleet,) = [path.stem for path in _newest(two)[:1]]
+    done = two.profctl(*two.start("--rank", "0", "--duration", "200ms", "--json", hosts="n1"))
+    two.profctl("stop", fleet)
+    assert (done.code, done.json["state"], done.json["missing_ranks"]) == (5, "busy", []), done.out
+
+
 def test_ctrl_c_ends_it_on_every_host(two: TwoHosts):
     process = two.begin(*two.start("--rank", "0-1", "--duration", "100s", "--json"))
     recording = [Captures(daemon) for daemon in two.daemons]

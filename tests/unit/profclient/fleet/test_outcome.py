@@ -36,6 +36,9 @@ STORED, PARTIAL, FAILED, BUSY = pb.STATE_STORED, pb.STATE_PARTIAL, pb.STATE_FAIL
         (outcome(over(STORED), ranks=(0, 7)), "partial", 6),
         (outcome(over(STORED), ranks=(0,)), "stored", 0),
         (outcome(over(BUSY), over(BUSY)), "busy", 5),
+        (outcome(out("busy"), out("busy")), "busy", 5),
+        (outcome(over(BUSY), out("busy")), "busy", 5),
+        (outcome(out("busy"), out("denied")), "failed", 1),
         (outcome(over(FAILED)), "failed", 1),
         (outcome(over(pb.STATE_CANCELLED)), "cancelled", 1),
         (outcome(over(pb.STATE_RECORDING)), "recording", 1),
@@ -48,6 +51,11 @@ STORED, PARTIAL, FAILED, BUSY = pb.STATE_STORED, pb.STATE_PARTIAL, pb.STATE_FAIL
 )
 def test_states_and_codes(found, state, code):
     assert (found.state, found.exit_code) == (state, code)
+
+
+def test_a_rank_that_a_host_has_and_cannot_record_is_not_one_that_no_host_has():
+    held = HostState(Stand.OUT, "held", "busy", unable_ranks=[1])
+    assert outcome(over(STORED), held, ranks=(0, 1, 7)).missing_ranks == [7]
 
 
 def test_what_is_missing_is_named():
