@@ -61,7 +61,8 @@ class FleetProgress(Progress):
             said = f"{len(taking):,} of {counted(len(fleet.hosts), 'host')}, {processes}; "
             say(f"{said}{_begin(start_ns, meeting)}")
             if meeting.why:
-                say(wrapped(f"  by clock, and not at one step: {one_line(sentence(meeting.why))}", hang=4))
+                how = "by clock, and not at one step" if meeting.step is None else f"step {meeting.step} may not come"
+                say(wrapped(f"  {how}: {one_line(sentence(meeting.why))}", hang=4))
         without = [f"{host}: {state.why}" for host, state in fleet.hosts.items() if state.stand is Stand.OUT]
         without += [f"{host}: {line}" for host, state in fleet.hosts.items() for line in state.unable if not state.why]
         for line in _some(without, "more"):

@@ -256,13 +256,11 @@ class Drive:
     def _meeting(self, hosts: Sequence[str], by_ns: int) -> steps.Meeting:
         """Where those that are recorded meet. A step that the user has named is that."""
         options = self._order.options
-        if options.HasField("begin_step"):
-            return steps.Meeting(options.begin_step)
         if not options.iterations:
             return steps.Meeting(None)
         chosen = {name: self.fleet.hosts[name].chosen for name in hosts}
         paces = [pace for name in hosts for rank, pace in self._paces[name] if not chosen[name] or rank in chosen[name]]
-        return steps.meet(paces, by_ns)
+        return steps.named(options.begin_step, paces) if options.HasField("begin_step") else steps.meet(paces, by_ns)
 
     async def _start(self, name: str) -> machine.Event:
         async with self._turns:

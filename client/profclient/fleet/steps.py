@@ -48,7 +48,7 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The first step of a capture; None: `why` not, and a moment has to do."""
+    """The first step of a capture, and `why` it may not come; None: `why` not, and a moment has to do."""
 
     step: int | None
     why: str = ""
@@ -68,6 +68,18 @@ def meet(paces: Sequence[StepProgress], by_ns: int) -> Meeting:
             None, f"{last.who} is {(last_ns - by_ns) / 1e9:,.0f} s behind the others, as they number their steps"
         )
     return Meeting(step, last_ns=last_ns)
+
+
+def named(step: int, paces: Sequence[StepProgress]) -> Meeting:
+    """The step that the user names; a process that never comes to it waits until it is stopped."""
+    for pace in paces:
+        if not pace.steps.begun:
+            return Meeting(
+                step, f"{pace.who} does not number its steps (profclient.step()), and waits until it does or is stopped"
+            )
+        if pace.steps.begun > step:
+            return Meeting(step, f"{pace.who} has begun {pace.steps.begun:,} steps already")
+    return Meeting(step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +21,7 @@ from profclient.cli.output import emit_json, say
 from profclient.cli.summary_view import print_capture
 from profclient.cli.units import parse_duration_ns
 from profclient.connection import Daemon
-from profclient.errors import Interrupted, UsageError
+from profclient.errors import Interrupted, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from profclient.fleet.way import Way
@@ -78,7 +81,7 @@ def start(
         ctx.exit(_on_hosts(hosts, chosen, asked, taken, start_in, dry_run, detach, waiting, request_id, as_json))
     if sample:
         raise UsageError("--sample needs --hosts or --via slurm: on one host all ranks are recorded.")
-    with Daemon() as daemon:
+    with _of_slurm(chosen), Daemon() as daemon:
         if dry_run:
             _dry_run(daemon, chosen, asked, as_json)
             return
@@ -95,6 +98,17 @@ def start(
             capture = record(daemon, request, as_json, waiting)
         _answer(daemon, capture, as_json)
     ctx.exit(0 if detach and capture_view.live(capture) else capture_view.exit_code(capture))
+
+
+@contextmanager
+def _of_slurm(chosen: capture_pb2.Selector) -> Iterator[None]:
+    """Where Slurm is and no daemon, a login node most likely, an UnreachableError says how its jobs are reached."""
+    try:
+        yield
+    except UnreachableError as error:
+        if not chosen.jobs or shutil.which("squeue") is None:
+            raise
+        raise UnreachableError(f"{error}\nThe job runs on other hosts? `--via slurm` reaches them.") from error
 
 
 def _check_window(asked: capture_pb2.Options) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profclient.fleet.steps import AROUND, AT_LEAST_NS, Common, StepProgress, common, meet
+from profclient.fleet.steps import AROUND, AT_LEAST_NS, Common, StepProgress, common, meet, named
 from profproto.v1 import capture_pb2 as pb
 
 MS = 1_000_000
@@ -47,6 +47,22 @@ def test_no_step_is_chosen_where_counts_say_nothing(paces, why):
     meeting = meet(paces, 1000 * MS)
     assert meeting.step is None
     assert meeting.why.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("paces", "why"),
+    [
+        ([pace(5, 10), pace(0, 0, "rank 1")], "rank 1 does not number its steps (profclient.step()), and waits until"),
+        ([pace(5, 10), pace(101, 10, "rank 1")], "rank 1 has begun 101 steps already"),
+        ([pace(5, 10), pace(100, 10, "rank 1")], ""),
+        ([], ""),
+    ],
+)
+def test_a_step_that_the_user_names_may_not_come(paces, why):
+    meeting = named(100, paces)
+    assert meeting.step == 100
+    assert meeting.why.startswith(why)
+    assert bool(meeting.why) == bool(why)
 
 
 def captured(*recorded: pb.RecordedSteps | None, **options: Any) -> list[pb.Capture]:
