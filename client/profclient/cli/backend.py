@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -25,6 +26,19 @@ def traces() -> Iterator[Traces]:
         return
     with Daemon() as daemon:
         yield RemoteTraces(daemon)
+
+
+def following(command: str) -> str:
+    """A next command about the same traces: with the --store of this one, or the folder of its capture."""
+    program, _, rest = command.partition(" ")
+    context = click.get_current_context(silent=True)
+    if context is None or rest.startswith("start "):
+        return command
+    given = context.find_root().obj
+    store = given or _collected()
+    if store is None or (not given and any(map(is_fleet, rest.split()))):  # an id of a fleet leads there by itself
+        return command
+    return f"{program} --store {shlex.quote(str(store))} {rest}"
 
 
 def _collected() -> Path | None:

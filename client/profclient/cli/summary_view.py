@@ -14,6 +14,7 @@ from profproto.v1 import capture_pb2
 from profclient.as_json import cost_json, state_name
 from profclient.cli import capture_view
 from profclient.cli.account_view import account_lines
+from profclient.cli.backend import following
 from profclient.cli.findings_view import AT_ONCE_EVENTS, leading_lines
 from profclient.cli.output import counted, fitted, printable, stack_text, wrapped
 from profclient.cli.units import ago, duration, signed_size, size
@@ -107,7 +108,7 @@ def print_summary(summary: dict[str, Any], with_next: bool = True) -> None:
     _outside(summary.get("outside_operators") or [])
     if with_next:  # else the line says more of the process
         _line("process", resident_text(summary))
-        click.echo(f"\nnext: {summary.get('next') or 'profctl top ' + trace['id']}")
+        click.echo(f"\nnext: {following(summary.get('next') or 'profctl top ' + trace['id'])}")
 
 
 def resident_text(summary: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from profclient.cli.backend import traces
+from profclient.cli.backend import following, traces
 from profclient.cli.imported import imported
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, say
@@ -42,11 +42,11 @@ def import_files(files: tuple[Path, ...], dialect: str | None, together: bool, a
             if together:
                 results[-1]["capture"] = trace["capture"]
             if not as_json:
-                _say(results[-1], "" if together else f"next: profctl top {trace['id']}")
+                _say(results[-1], "" if together else f"next: {following('profctl top ' + trace['id'])}")
     if as_json:
         emit_json(results[0] if len(results) == 1 else results)
     elif together:
-        say(f"next: profctl ranks {results[0]['capture']}")
+        say(f"next: {following('profctl ranks ' + results[0]['capture'])}")
 
 
 def _say(result: dict[str, Any], following: str) -> None:

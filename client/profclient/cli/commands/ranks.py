@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from profclient.cli.backend import traces
+from profclient.cli.backend import following, traces
 from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.heat_view import print_heat
 from profclient.cli.imported import asked_of
@@ -56,7 +56,7 @@ def ranks(capture: tuple[str, ...], as_json: bool) -> None:
         click.echo(wrapped(printable(remark), hang=2))
     print_heat(answer["heat"])
     if answer["stragglers"]:
-        say(f"next: {_next(answer['stragglers'][0], answer['heat'])}")
+        say(f"next: {following(_next(answer['stragglers'][0], answer['heat']))}")
 
 
 _NUMBERS = ("STEPS", "STEP", "COMPUTE", "EXPOSED", "WAITING", "COPIES", "IDLE", "LOADING", "LATE")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from profclient.cli.backend import traces
+from profclient.cli.backend import following, traces
 from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, say, table, wrapped
@@ -92,7 +92,7 @@ def _steps_of_capture(capture: str, sort: str, limit: int, as_json: bool) -> Non
         table([*numbers, "SLOWEST"], map(_cells_of_capture, rows), right=numbers, wide=["SLOWEST"])
         _say_more(len(answer["by_number"]) - len(rows))
         slowest = max(rows, key=lambda row: row["duration_max_ns"])["slowest"]["trace"]
-        say(f"next: profctl steps {shlex.quote(slowest)}")
+        say(f"next: {following(f'profctl steps {shlex.quote(slowest)}')}")
     else:
         say(wrapped(f"Steps: {answer['message']}", hang=2))
 
@@ -124,12 +124,13 @@ def _remarks(answer: dict[str, Any], trace: str) -> None:
     asked = f" {shlex.quote(trace)}" if trace else ""
     slow = [row for row in answer["steps"] if row.get("outlier")]
     if not slow:
-        say(f"next: profctl top{asked}")
+        say(f"next: {following(f'profctl top{asked}')}")
         return
     told = answer["outliers"]
     say(f"{told['n']} of {counted(answer['n'], 'step')} took longer than {duration(told['above_ns'])}.")
     slowest = max(slow, key=lambda row: row["duration_ns"])
-    say(f"next: profctl top{asked} --step {slowest['number']}")
+    command = f"profctl top{asked} --step {slowest['number']}"
+    say(f"next: {following(command)}")
 
 
 def _top(row: dict[str, Any]) -> str:

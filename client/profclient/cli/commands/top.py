@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from profclient.cli.account_view import account_lines
-from profclient.cli.backend import traces
+from profclient.cli.backend import following, traces
 from profclient.cli.captured_view import say_of_traces
 from profclient.cli.options import json_option, within_options, within_query, within_words
 from profclient.cli.output import emit_json, say, stack_text, table, wrapped
@@ -117,9 +117,9 @@ def top(
     else:
         print_rows(rows, sort_by, _ORIGINS_SHOWN[by])
         of_capture = is_capture(trace)
-        following = _next_of_capture(trace, by) if of_capture else next_command(rows, trace, within_words(within))
-        if following:
-            say(f"next: {following}")
+        command = _next_of_capture(trace, by) if of_capture else next_command(rows, trace, within_words(within))
+        if command:
+            say(f"next: {following(command)}")
 
 
 def _next_of_capture(capture: str, by: str | None) -> str:
