@@ -107,7 +107,7 @@ async def test_those_that_wait_for_the_gil_say_so() -> None:
 
         async def one_waits() -> bool | None:
             seen.update({thread.name: thread.waits_gil for thread in await stacks(process_of(job))})
-            return any(seen.values()) or None
+            # Which waits for an Event, once it has had the GIL again for that.
+            return (any(seen.values()) and not seen["MainThread"]) or None
 
         await comes(one_waits)
-        assert not seen["MainThread"]  # which waits for an Event
