@@ -7,7 +7,6 @@ it keeps nobody waiting (SCHED_IDLE), for it is elsewhere else. As root, who may
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -120,7 +119,6 @@ def _recorded(live: Live, jobs: list[subprocess.Popen[str]]) -> str:
 
 def _block(live: Live, jobs: list[subprocess.Popen[str]], way: str, fleet: str, folder: Path) -> float:
     over = threading.Event()
-    numbers = itertools.count()
 
     def work() -> None:
         while way != pairing.WITHOUT and not over.is_set():
@@ -128,7 +126,7 @@ def _block(live: Live, jobs: list[subprocess.Popen[str]], way: str, fleet: str, 
                 _aside(live, "start", *_hosts(live), "--job", JOB, "--duration", "1s", "--dry-run")
             else:
                 with tempfile.TemporaryDirectory(dir=folder) as to:
-                    _aside(live, "collect", fleet, *_hosts(live), "--to", f"{to}/{next(numbers)}")
+                    _aside(live, "collect", fleet, *_hosts(live), "--to", f"{to}/traces")
             over.wait(RATE_PAUSE_SECONDS)
 
     with ThreadPoolExecutor(1) as beside:

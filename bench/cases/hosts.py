@@ -98,9 +98,14 @@ def _played() -> Iterator[str]:
                 player.communicate()
 
 
+def _folder(via: str) -> str:
+    """Of the hosts that this leads to."""
+    return via.partition("unix:")[2].partition("/{host}")[0]
+
+
 def _start(via: str, out: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
     words = ("start", "--hosts", f"h[000-{HOSTS - 1:03}]", "--via", via, "--job", "7", "--all", "--json")
-    home = via.partition("unix:")[2].partition("/{host}")[0]
+    home = _folder(via)
     environ = {**os.environ, "XDG_STATE_HOME": home, "XDG_CACHE_HOME": home}
     return subprocess.Popen([*PROFCTL, *words, "--duration", f"{WINDOW_SECONDS}s"], env=environ, stdout=out)
 
@@ -144,7 +149,7 @@ def _bare(via: str) -> float:
 
 def _relays(via: str) -> int:
     """Bytes (PSS) of the relays together while one capture records, in a run that nobody times."""
-    mark = via.partition("unix:")[2].partition("/{host}")[0].encode()
+    mark = _folder(via).encode()
     most = 0
     with _start(via, subprocess.DEVNULL) as process:
         while process.poll() is None:

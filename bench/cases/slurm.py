@@ -19,16 +19,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.cases.where import BAR_SECONDS as WHERE_BAR_SECONDS
+from bench.cases.where import PROCESSES, REFILL_SECONDS
 from bench.measure import Row
 from tests.support import slurm, slurm_nodes
 from tests.support.waiting import until
 
 ROUNDS = 9
 BAR_SECONDS = 0.5
-PROCESSES = 64  # of the job whose stacks are asked for
 LOOKS = 3
-REFILL_SECONDS = 7.0  # of the share of looks (limits.STACKS_PER_SECOND)
-WHERE_BAR_SECONDS = 2.5
 NODES = ("n1", "n2")
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
 STEP = ("srun", "--overlap", "-N2", "-n2", "--mem=0", "--cpu-bind=none")
@@ -60,10 +59,10 @@ def rows(events: int) -> Iterator[Row]:
         with ExitStack() as stack:
             for node in NODES:
                 stack.enter_context(cluster.node(node).profd(folder, PROFD_SDK_ARENA_BYTES="24MiB"))
-            with _job(cluster, environ, *PROFCTL, "run", "--", sys.executable, "-c", PROGRAM) as job:
+            with _job(cluster, *PROFCTL, "run", "--", sys.executable, "-c", PROGRAM) as job:
                 until(lambda: all(_attached(cluster.node(node)) for node in NODES), "both ranks are attached")
                 pairs = [(_bare(job, environ), _armed(job, environ)) for _ in range(ROUNDS)]
-            with _job(cluster, environ, sys.executable, "-c", MANY) as job:
+            with _job(cluster, sys.executable, "-c", MANY) as job:
                 until(lambda: sum(_of_job(cluster.node(node), job) for node in NODES) >= PROCESSES, "all have begun")
                 looks = [_looked(job, environ) for _ in range(LOOKS)]
     beyond = sorted(armed - bare for bare, armed in pairs)
@@ -87,7 +86,7 @@ def rows(events: int) -> Iterator[Row]:
 
 
 @contextmanager
-def _job(cluster: slurm.Cluster, environ: dict[str, str], *program: str) -> Iterator[str]:
+def _job(cluster: slurm.Cluster, *program: str) -> Iterator[str]:
     """A job of srun's with a task on each node; its id."""
     srun = cluster.srun(*TASKS, *program, environ=os.environ)
     try:

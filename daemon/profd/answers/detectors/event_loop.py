@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from profd.answers.detectors.python_functions import called
+from profd.answers.detectors.python_functions import called, run_times
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
 from profd.model.run_times import IN_LOCK, OFF, UNSEEN, ThreadTimes
@@ -28,11 +28,9 @@ SHARE_MIN: Final = 0.1
 
 def look(facts: Facts) -> Verdict:
     """See the module."""
-    if not facts.has_samples:
-        return Silence("samples beside the recording: a longer window, or --samples 100hz")
-    times, measured = facts.kernel_times, facts.measured.total
-    if times is None or not times.lasted_ns or not measured:
-        return Silence("run times of the thread of the steps")
+    times, measured = run_times(facts), facts.measured.total
+    if isinstance(times, Silence):
+        return times
     name, seen, rows = next(iter(facts.sampled_in_callbacks()), ("", 0, []))
     share = _off_share(facts, times, rows)
     waits = round(seen - _elsewhere(times) * measured) if share is None else round(seen * share)

@@ -15,19 +15,28 @@ from typing import Final
 
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
+from profd.model.run_times import ThreadTimes
 
 ID: Final = "python-function"
 SHARE_MIN: Final = 0.25
 _NAME: Final = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
 
 
-def look(facts: Facts) -> Verdict:
-    """See the module."""
+def run_times(facts: Facts) -> ThreadTimes | Silence:
+    """The kernel's counts of the thread of the steps, where samples saw it, too; else what is missing."""
     if not facts.has_samples:
         return Silence("samples beside the recording: a longer window, or --samples 100hz")
-    times, measured = facts.kernel_times, facts.measured.total
-    if times is None or not times.lasted_ns or not measured:
+    times = facts.kernel_times
+    if times is None or not times.lasted_ns or not facts.measured.total:
         return Silence("run times of the thread of the steps")
+    return times
+
+
+def look(facts: Facts) -> Verdict:
+    """See the module."""
+    times, measured = run_times(facts), facts.measured.total
+    if isinstance(times, Silence):
+        return times
     off = max(0.0, 1 - (times.ran_ns + times.queued_ns) / times.lasted_ns)
     name, seen, rows = next(iter(facts.sampled_in(facts.measured.spans)), ("", 0, []))
     bound = round(seen - off * measured)
