@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Final, Protocol
 
 from profd.errors import Exhausted, NotFound
+from profd.kernel.pidfd import end_of
 from profd.targets.process import ProcessId
 
 _RETRY_SECONDS: Final = 1.0  # where no descriptor is to be had
@@ -30,16 +30,8 @@ class DeathWatch:
     async def __call__(self, process: ProcessId) -> None:
         """Return when the process has ended."""
         fd = await self._pidfd(process)
-        if fd is None:
-            return
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        loop.add_reader(fd, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(fd)
-            os.close(fd)
+        if fd is not None:
+            await end_of(fd)
 
     async def _pidfd(self, process: ProcessId) -> int | None:
         """None: it has ended. A live process must not count as dead because the daemon has run out of descriptors."""

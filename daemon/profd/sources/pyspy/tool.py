@@ -21,7 +21,7 @@ from typing import Final
 
 from profd import _host
 from profd.errors import Unavailable
-from profd.kernel import passed
+from profd.kernel import passed, pidfd
 from profd.limits import (
     SAMPLER_MEMORY_BYTES,
     SAMPLER_MEMORY_NATIVE_BYTES,
@@ -39,7 +39,7 @@ VERSION_SECONDS: Final = 30.0
 REAP_SECONDS: Final = 10.0  # after a SIGKILL; more only in an uninterruptible sleep
 CATCH_SECONDS: Final = 10.0  # after its word that it samples; microseconds, unless it is starved
 _CATCH_LOOK_SECONDS: Final = 0.005
-_GONE_LOOK_SECONDS: Final = 0.01
+_GONE_LOOK_SECONDS: Final = 0.01  # from its end until asyncio has seen it
 _LEFT_LOOK_SECONDS: Final = 1.0
 FULL_SHARE: Final = 0.5
 HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
@@ -421,6 +421,9 @@ async def gone(process: asyncio.subprocess.Process) -> None:
     `Process.wait` waits for that of its pipes as well in some versions of Python, and their other ends can be held by
     whoever has the sampler's uid.
     """
+    with contextlib.suppress(OSError):  # reaped already, or there is no descriptor for it
+        if process.returncode is None:
+            await pidfd.end_of(os.pidfd_open(process.pid))
     while process.returncode is None:
         await asyncio.sleep(_GONE_LOOK_SECONDS)
 

@@ -161,3 +161,25 @@ def test_cpu_time_of_a_process() -> None:
     while tool.cpu_seconds(os.getpid()) == before:
         pass
     assert tool.cpu_seconds(1 << 30) is None
+
+
+async def test_who_waits_for_its_end_does_not_wake_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
+    slept, sleep = list[float](), asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds: slept.append(seconds) or sleep(seconds))
+    waits = asyncio.ensure_future(tool.gone(process))
+    await asyncio.wait([waits], timeout=5 * tool._GONE_LOOK_SECONDS)
+    assert not waits.done()
+    assert slept == []
+    assert process.stdin is not None
+    process.stdin.close()
+    await waits
+    assert process.returncode == 0
+
+
+async def test_who_no_longer_waits_for_its_end_leaves_no_descriptor() -> None:
+    process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
+    before = len(os.listdir("/proc/self/fd"))
+    assert not await tool.ended(process, 0.01)
+    assert len(os.listdir("/proc/self/fd")) == before
+    await tool.reap(process)
