@@ -80,6 +80,10 @@ class Arena:
         """Allocate what the target has come nearer to; `batch` does it as well."""
         self.lead_is_short = self._drainer.keep_ahead(AHEAD_BYTES, self._lead)
 
+    def has_sealed(self) -> bool:
+        """Something could be sent before the end. A look like that of `batch`, without its work."""
+        return bool(self._sealed())
+
     def batch(self, bytes_max: int, *, last: bool) -> Batch | None:
         """The next message; None when nothing is there that fits. `last`: open chunks are taken, too."""
         pieces: list[bytes] = []
@@ -121,13 +125,16 @@ class Arena:
 
     def _waiting(self, *, last: bool) -> list[tuple[int, bool]]:
         """(index, whether it is open) of the chunks to send, in the order of their streams."""
-        self.tend()
-        sealed = self._drainer.sealed()
-        self.filled = len(sealed) / max(1, self._drainer.chunk_count)
-        chunks = [(index, False) for index, _, _ in sealed if index not in self._away]
+        chunks = [(index, False) for index in self._sealed()]
         if last:
             chunks += [(index, True) for index, _, _ in self._drainer.open_chunks() if index not in self._away]
         return chunks
+
+    def _sealed(self) -> list[int]:
+        self.tend()
+        sealed = self._drainer.sealed()
+        self.filled = len(sealed) / max(1, self._drainer.chunk_count)
+        return [index for index, _, _ in sealed if index not in self._away]
 
     def _encoded(self, index: int, *, is_open: bool) -> bytes | None:
         if self._ready is not None and self._ready[0] == index:

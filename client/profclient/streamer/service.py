@@ -18,6 +18,7 @@ from profclient.errors import ClientError
 from profclient.streamer.arena import Arena, ArenaTaken
 from profclient.streamer.compress import compressor
 from profclient.streamer.link import Key, Link, StreamerOrder
+from profclient.streamer.rounds import Rounds
 from profclient.streamer.stream import POLL_SECONDS_MIN, Ended, Stream
 
 IDLE_SECONDS = 60.0  # without an arena; then the streamer ends, and the daemon starts one when it needs it
@@ -56,6 +57,7 @@ class Service:
         self._compress = compressor()
         self._drains: dict[Key, _Drain] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._rounds = Rounds()
 
     async def run(self) -> None:
         """Drain until the daemon is gone, or wants nothing for IDLE_SECONDS."""
@@ -96,8 +98,9 @@ class Service:
 
     def _begin(self, order: StreamerOrder, fd: int, stub: Any) -> None:
         key = order.key
-        arenas = self._drains.__len__
-        drain = self._drains[key] = _Drain(key, fd, stub, self._path, lambda: self._link.say("lead", key), arenas)
+        drain = self._drains[key] = _Drain(
+            key, fd, stub, self._path, lambda: self._link.say("lead", key), self._drains.__len__, self._rounds
+        )
         drain.allow(order.lead)
         drain.task = asyncio.create_task(drain.run(self._compress))
         self._tasks.add(drain.task)
@@ -123,13 +126,21 @@ class _Drain:
     task: asyncio.Task[None]
 
     def __init__(
-        self, key: Key, fd: int, stub: Any, path: Path, ask: Callable[[], None], arenas: Callable[[], int]
+        self,
+        key: Key,
+        fd: int,
+        stub: Any,
+        path: Path,
+        ask: Callable[[], None],
+        arenas: Callable[[], int],
+        rounds: Rounds,
     ) -> None:
         self.fd = fd  # closed by the service, when the task has ended: a task that never ran could not
         self._key = key
         self._stub = stub
         self._path = path
         self._arenas = arenas
+        self._rounds = rounds
         self._finishing = asyncio.Event()
         self._target_died = False
         self._stream: Stream | None = None
@@ -212,7 +223,14 @@ class _Drain:
             self._looked()
 
         self._stream = Stream(
-            call, arena, self._finishing, self._acked, lambda: self._target_died, looked, self._arenas
+            call,
+            arena,
+            self._finishing,
+            self._acked,
+            lambda: self._target_died,
+            looked,
+            self._arenas,
+            self._rounds,
         )
         try:
             await self._stream.run()

@@ -10,6 +10,7 @@ from typing import Any
 from profproto.v1 import ingest_pb2 as pb
 
 from profclient.streamer.arena import BATCH_BYTES_MAX, Arena, Batch
+from profclient.streamer.rounds import Rounds
 
 VERSIONS = (1, 1)  # of the wire format
 POLL_SECONDS_MAX = 0.02  # between two looks at an arena that fills slowly
@@ -34,9 +35,10 @@ class Stream:
         target_died: Callable[[], bool],
         looked: Callable[[], None] = lambda: None,
         arenas: Callable[[], int] = lambda: 1,
+        rounds: Rounds | None = None,
     ) -> None:
         """`call`: a stream-stream call of grpc.aio. `on_ack` gets each progress, `looked` each look at the arena.
-        `arenas`: how many are drained now.
+        `arenas`: how many are drained now. `rounds`: in which they are looked at together.
         """
         self._call = call
         self._arena = arena
@@ -49,6 +51,7 @@ class Stream:
         self._target_died = target_died
         self._looked = looked
         self._arenas = arenas
+        self._rounds = rounds or Rounds()
 
     async def run(self) -> None:
         """Returns when the daemon has taken Finish. Raises Ended, or grpc.RpcError."""
@@ -117,18 +120,27 @@ class Stream:
                 return
 
     async def _pause(self) -> None:
-        """Wait for an ack, for the wish to finish, or for the time of the next look."""
-        timer = asyncio.get_running_loop().call_later(self._pause_seconds, self._news.set)
-        await self._news.wait()
-        timer.cancel()
+        """Wait for an ack, for the wish to finish, or for something in the arena."""
+        self._rounds.begin(self)
+        try:
+            await self._news.wait()
+        finally:
+            self._rounds.end(self)
         self._news.clear()
 
     @property
-    def _pause_seconds(self) -> float:
+    def pause_seconds(self) -> float:
+        """Between two looks at the arena."""
         if self._arena.filled > _FILLS_FAST:
             return POLL_SECONDS_MIN
         waited_for = not self._messages  # the first event, by who began the recording
         return POLL_SECONDS_MAX * (1 if waited_for or self._arenas() < MANY_ARENAS else 2)
+
+    def look(self) -> bool:
+        """Tend the arena; whether something waits there that could be sent."""
+        ready = self._arena.has_sealed()
+        self._looked()
+        return ready and self._credit > 0
 
     def wake(self) -> None:
         """Look at once: the wish to finish has come."""

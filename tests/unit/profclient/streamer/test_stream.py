@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profclient._recorder import Drainer
 from profclient.streamer.arena import Arena
+from profclient.streamer.rounds import Rounds
 from profclient.streamer.stream import MANY_ARENAS, Ended, Stream
 from profd.attached.ingest.chunk import split_untrusted
 from profproto.v1 import ingest_pb2 as pb
@@ -165,13 +166,55 @@ def test_many_arenas_that_fill_slowly_are_looked_at_less_often() -> None:
     arena: Any = SimpleNamespace(filled=0.0)
     drained: list[int] = []
     stream = Stream(None, arena, asyncio.Event(), lambda: None, lambda: False, arenas=lambda: len(drained))
-    slow = stream._pause_seconds
+    slow = stream.pause_seconds
     drained += range(MANY_ARENAS)
-    assert stream._pause_seconds == slow, "the first event is waited for"
+    assert stream.pause_seconds == slow, "the first event is waited for"
     stream._messages = 1
-    assert stream._pause_seconds == 2 * slow
+    assert stream.pause_seconds == 2 * slow
     arena.filled = 0.5
-    assert stream._pause_seconds < slow
+    assert stream.pause_seconds < slow
     arena.filled = 0.0
     drained.pop()
-    assert stream._pause_seconds == slow
+    assert stream.pause_seconds == slow
+
+
+class Quiet:
+    """An arena that has something at the fifth look."""
+
+    pause_seconds = 0.02
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.woken = asyncio.Event()
+
+    def look(self) -> bool:
+        self.looks += 1
+        return self.looks == 5
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+class Damaged(Quiet):
+    def look(self) -> bool:
+        raise ValueError("a damaged arena")
+
+
+async def test_streamer_looks_at_all_arenas_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And goes on where a look fails."""
+    loop, rounds, timers = asyncio.get_running_loop(), Rounds(), list[float]()
+    call_at = loop.call_at
+
+    def counted(when: float, *given: Any, **more: Any) -> asyncio.TimerHandle:
+        timers.append(when)
+        return call_at(when, *given, **more)
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    several, damaged = [Quiet() for _ in range(8)], Damaged()
+    for waiting in [*several, damaged]:
+        rounds.begin(waiting)
+    for waiting in [*several, damaged]:
+        await asyncio.wait_for(waiting.woken.wait(), 20)
+    assert {waiting.looks for waiting in several} == {5}
+    assert len([when for when in timers if when < loop.time() + 10]) < 2 * 5
+    assert rounds._timer is None, "nobody waits"
