@@ -1,15 +1,41 @@
-"""A thread for short work that waits for nobody and is done often: users in turn, of one user what was asked first."""
+"""A thread for short work that waits for nobody and is done often: users in turn, of one user what was asked first.
+
+Work that is repeated waits here, and not on the event loop, which it would wake twice each time.
+"""
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import logging
+import math
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar, TypeVarTuple
+from functools import partial
+from typing import Final, TypeVar, TypeVarTuple
 
 Answer = TypeVar("Answer")
 Given = TypeVarTuple("Given")
+
+TOGETHER_SECONDS: Final = 0.005
+"""What is due so much later is done with what is due now: each by itself would wake the thread."""
+
+log = logging.getLogger(__name__)
+
+
+class Repetition:
+    """Work that is done until `end`. Safe to use from any thread."""
+
+    def __init__(self, uid: int, work: Callable[[], float]) -> None:
+        self.uid = uid
+        self.work: Callable[[], float] | None = work  # let go of at the end, however late it would have been due
+
+    def end(self) -> None:
+        """Not once more; one that has begun goes on. Safe to repeat."""
+        self.work = None
 
 
 class ThreadByTurns:
@@ -21,6 +47,8 @@ class ThreadByTurns:
         self._prepare = prepare
         self._changed = threading.Condition()
         self._asked: OrderedDict[int, deque[Callable[[], None]]] = OrderedDict()  # whose turn is next, first
+        self._due: list[tuple[float, int, Repetition]] = []  # a heap: monotonic seconds, a number that tells two apart
+        self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
 
     def submit(self, uid: int, work: Callable[[*Given], Answer], *given: *Given) -> Future[Answer]:
@@ -35,12 +63,17 @@ class ThreadByTurns:
                     future.set_exception(error)
 
         with self._changed:
-            self._asked.setdefault(uid, deque()).append(do)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            self._ask(uid, do)
         return future
+
+    def repeat(self, uid: int, work: Callable[[], float]) -> Repetition:
+        """Have it done again and again when it is this user's turn; each time says after how many seconds. Work that
+        fails, or says `math.inf`, is not done again.
+        """
+        repetition = Repetition(uid, work)
+        with self._changed:
+            self._ask(uid, partial(self._once, repetition))
+        return repetition
 
     @property
     def waiting(self) -> int:
@@ -48,16 +81,49 @@ class ThreadByTurns:
         with self._changed:
             return sum(map(len, self._asked.values()))
 
+    def _ask(self, uid: int, do: Callable[[], None]) -> None:
+        self._asked.setdefault(uid, deque()).append(do)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _once(self, repetition: Repetition) -> None:
+        work = repetition.work
+        if work is None:
+            return
+        try:
+            seconds = work()
+        except Exception:
+            log.exception("work of thread %s failed, and is not repeated", self._name)
+            return
+        if seconds < math.inf:
+            with self._changed:
+                heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), repetition))
+
     def _run(self) -> None:
         self._prepare()
         while True:
-            with self._changed:
-                while not self._asked:
-                    self._changed.wait()
-                uid, work = next(iter(self._asked.items()))
-                do = work.popleft()
-                if work:
-                    self._asked.move_to_end(uid)
-                else:
-                    del self._asked[uid]
-            do()
+            self._next()()
+
+    def _next(self) -> Callable[[], None]:
+        with self._changed:
+            while True:
+                self._ask_what_is_due()
+                if self._asked:
+                    break
+                self._changed.wait(self._due[0][0] - time.monotonic() if self._due else None)
+            uid, work = next(iter(self._asked.items()))
+            do = work.popleft()
+            if work:
+                self._asked.move_to_end(uid)
+            else:
+                del self._asked[uid]
+            return do
+
+    def _ask_what_is_due(self) -> None:
+        until = time.monotonic() + TOGETHER_SECONDS
+        while self._due and self._due[0][0] <= until:
+            *_, repetition = heapq.heappop(self._due)
+            if repetition.work is not None:
+                self._asked.setdefault(repetition.uid, deque()).append(partial(self._once, repetition))

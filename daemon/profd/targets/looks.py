@@ -23,12 +23,6 @@ patient: Final = ThreadByTurns("profd-patient")
 """For those that have not answered in so short a time, which a busy host does to any process: it waits for longer."""
 
 
-async def repeat(uid: int, look: Callable[[], float]) -> None:
-    """Look in that thread, in turn with other users, until this is cancelled; each look says after how many seconds."""
-    while True:
-        await asyncio.sleep(await asyncio.wrap_future(looks.submit(uid, look)))
-
-
 async def seen(accepted: Accepted, look: Callable[[], Seen]) -> Seen:
     """What `look` sees, which asks how an accepted process stands: once more, and patiently, where that is silent."""
     found = await asyncio.wrap_future(looks.submit(accepted.uid, look))

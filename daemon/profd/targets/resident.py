@@ -12,9 +12,10 @@ import time
 from concurrent.futures import Future
 from typing import Final
 
+from profd.fairness.thread_by_turns import Repetition
 from profd.model.resident import LOOKS_KEPT, Resident, ResidentLook
 from profd.targets import procfs
-from profd.targets.looks import looks, repeat
+from profd.targets.looks import looks
 from profd.targets.process import Process
 
 PERIOD_SECONDS: Final = 0.1
@@ -29,18 +30,18 @@ class ResidentWatch:
         self._began_ns = 0
         self._age_ns: int | None = None
         self._period = PERIOD_SECONDS
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: Repetition | None = None
         self._last: Future[float] | None = None
 
     def begin(self) -> None:
         """Its window is open. Only the first call counts."""
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(repeat(self._process.uid, self.look))
+            self._looking = looks.repeat(self._process.uid, self.look)
 
     def end(self) -> None:
         """It is over."""
         if self._looking is not None and self._last is None:
-            self._looking.cancel()
+            self._looking.end()
             self._last = looks.submit(self._process.uid, self.look)
 
     async def resident(self) -> Resident:

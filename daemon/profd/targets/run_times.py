@@ -13,10 +13,11 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from profd.fairness.thread_by_turns import Repetition
 from profd.limits import RUN_TIMES_THREADS_MAX
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, RunTimes, ThreadTimes
 from profd.targets import procfs
-from profd.targets.looks import looks, repeat
+from profd.targets.looks import looks
 from profd.targets.process import Process
 from profd.targets.waits import Waits
 
@@ -88,21 +89,21 @@ class Watch:
         self._process = process
         self._looks: list[Future[ThreadsLook]] = []
         self._waits = Waits(process)
-        self._waiting: asyncio.Task[None] | None = None
+        self._waiting: Repetition | None = None
 
     def begin(self) -> None:
         """Its window is open. Only the first call counts."""
         if not self._looks:
             self._looks.append(looks.submit(self._process.uid, look, self._process))
             self._waits.begin()
-            self._waiting = asyncio.get_running_loop().create_task(repeat(self._process.uid, self._waits.look))
+            self._waiting = looks.repeat(self._process.uid, self._waits.look)
 
     def end(self) -> None:
         """It is over."""
         if len(self._looks) == 1:
             self._waits.end()
             if self._waiting is not None:
-                self._waiting.cancel()
+                self._waiting.end()
             self._looks.append(looks.submit(self._process.uid, look, self._process))
 
     async def times(self) -> RunTimes:

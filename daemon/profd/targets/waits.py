@@ -6,6 +6,7 @@ Read from task/TID/syscall, which the kernel writes without stopping a thread, b
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import weakref
@@ -24,7 +25,6 @@ SHARE: Final = 0.01  # of one core, that looks at one process may take
 HOST_SHARE: Final = 0.005  # of all cores, that looks at all processes may take
 _CHOSEN_FOR: Final = 10  # looks
 _IN_VAIN_MAX: Final = 3  # in a row: others wait meanwhile, and it may not be ours to look at
-_NEVER: Final = 3600.0  # longer than any window
 
 
 def _share() -> float:
@@ -81,7 +81,7 @@ class Waits:
         states: dict[int, str] = {}
         self._in_vain = 0 if any(calls) else self._in_vain + 1
         if self._in_vain >= _IN_VAIN_MAX:
-            return _NEVER
+            return math.inf
         for task, call in zip(self._tasks, calls, strict=True):
             if call is None:  # it has ended, changed its state meanwhile, or is not ours to look at
                 continue
@@ -90,7 +90,7 @@ class Waits:
             if (counts := {IN_GIL: self.in_gil, IN_LOCK: self.in_lock}.get(states[task])) is not None:
                 counts[task] += 1
         self._keep(at_ns, states)
-        # The child that asks takes as much, and so does the event loop on its way here.
+        # The child that asks takes twice as much.
         return max(PERIOD_SECONDS, 3 * (time.thread_time() - began) / _share())
 
     def _state(self, call: bytes) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import weakref
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
-from profd.fairness.thread_by_turns import ThreadByTurns
+from profd.fairness import thread_by_turns
+from profd.fairness.thread_by_turns import TOGETHER_SECONDS, ThreadByTurns
 
 ALICE, BOB = 1001, 1002
 
@@ -47,3 +52,101 @@ def test_it_is_prepared_once() -> None:
     thread = ThreadByTurns("turns", prepare=lambda: prepared.append(threading.get_ident()))
     ran = [thread.submit(ALICE, threading.get_ident).result() for _ in range(3)]
     assert prepared * 3 == ran
+
+
+def test_work_is_repeated_until_it_says_never() -> None:
+    thread, done, said = ThreadByTurns("turns"), threading.Event(), [0.0, 0.01, math.inf]
+
+    def work() -> float:
+        seconds = said.pop(0)
+        if not said:
+            done.set()
+        return seconds
+
+    thread.repeat(ALICE, work)
+    assert done.wait(20)
+    assert [thread.submit(ALICE, int, "7").result() for _ in range(3)] == [7, 7, 7]
+    assert thread._due == []
+
+
+def test_work_that_has_ended_is_not_repeated_and_is_let_go_of() -> None:
+    class Work:
+        def __init__(self) -> None:
+            self.times = 0
+
+        def __call__(self) -> float:
+            self.times += 1
+            return 3600.0
+
+    thread, work = ThreadByTurns("turns"), Work()
+    repetition = thread.repeat(ALICE, work)
+    thread.submit(ALICE, int, "7").result()
+    assert (work.times, len(thread._due)) == (1, 1)
+    kept = weakref.ref(work)
+    del work
+    assert kept() is not None
+    repetition.end()
+    assert kept() is None, "it would have been due in an hour"
+
+
+def test_work_that_fails_is_not_repeated_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    thread, times = ThreadByTurns("turns"), list[int]()
+
+    def work() -> float:
+        times.append(1)
+        raise ValueError("no such process")
+
+    thread.repeat(ALICE, work)
+    assert [thread.submit(BOB, int, "7").result() for _ in range(3)] == [7, 7, 7]
+    assert (times, thread._due) == ([1], [])
+    assert "no such process" in caplog.text
+
+
+def test_users_take_turns_with_what_is_repeated() -> None:
+    thread, held, done = ThreadByTurns("turns"), threading.Event(), list[str]()
+    begun, over = threading.Event(), threading.Event()
+    thread.submit(BOB, lambda: begun.set() or held.wait())
+    begun.wait()
+
+    def work(name: str) -> float:
+        done.append(name)
+        if len(done) == 6:
+            over.set()
+        return 0.0 if len(done) < 4 else math.inf
+
+    for name in ("alice 0", "alice 1"):
+        thread.repeat(ALICE, partial(work, name))
+    thread.repeat(BOB, partial(work, "bob"))
+    held.set()
+    assert over.wait(20)
+    assert done[:3] == ["alice 0", "bob", "alice 1"]
+    assert {name: done.count(name) for name in done} == {"alice 0": 2, "alice 1": 2, "bob": 2}
+
+
+def test_what_is_due_at_nearly_the_same_time_wakes_the_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, now, waits, over = ThreadByTurns("turns"), [0.0], list[float](), threading.Event()
+    wait, held, times = thread._changed.wait, threading.Event(), list[float]()
+
+    def waited(seconds: float | None) -> bool:
+        if seconds is None:
+            return wait()
+        waits.append(seconds)
+        now[0] += seconds
+        return False
+
+    monkeypatch.setattr(thread_by_turns, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(thread._changed, "wait", waited)
+
+    def work() -> float:
+        times.append(now[0])
+        now[0] += TOGETHER_SECONDS / 10
+        if len(times) == 3 * 8:
+            over.set()
+        return math.inf if len(times) > 2 * 8 else 1.0
+
+    thread.submit(ALICE, held.wait)
+    for _ in range(8):
+        thread.repeat(ALICE, work)
+    held.set()
+    assert over.wait(20)
+    assert len(waits) == 2

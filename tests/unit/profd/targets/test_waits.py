@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def test_a_process_that_has_ended() -> None:
         gone = ProcessTable().get(job.pid)
         assert gone is not None
     waits = Waits(gone)
-    assert [waits.look() == PERIOD_SECONDS for _ in range(3)] == [True, True, False], "it is looked at no more"
+    assert [waits.look() for _ in range(3)] == [PERIOD_SECONDS, PERIOD_SECONDS, math.inf], "it is looked at no more"
     assert (waits.looked, waits.knows_gil) == ({}, False)
 
 
