@@ -35,7 +35,7 @@ log = logging.getLogger("profd.questions")
 
 LIST_DEFAULT: Final = 50
 _CANDIDATES_SHOWN: Final = 5
-_CANDIDATES_MAX: Final = 1000  # that are counted
+_CANDIDATES_MAX: Final = 100  # that are counted: each is decoded, as often as a caller asks
 _SHARED_PART: Final = 5  # of a list that is full, one in so many is somebody else's where there are enough
 
 

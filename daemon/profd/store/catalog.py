@@ -37,6 +37,7 @@ CREATE TABLE IF NOT EXISTS traces (
 CREATE INDEX IF NOT EXISTS traces_by_age ON traces (created_ns);
 CREATE INDEX IF NOT EXISTS traces_by_capture ON traces (capture);
 CREATE INDEX IF NOT EXISTS traces_by_owner ON traces (owner_uid, created_ns);
+CREATE INDEX IF NOT EXISTS traces_by_owner_capture ON traces (owner_uid, capture);
 CREATE INDEX IF NOT EXISTS traces_pinned ON traces (owner_uid, bytes) WHERE pinned;
 CREATE TABLE IF NOT EXISTS readers (
     uid INTEGER NOT NULL, created_ns INTEGER NOT NULL, trace TEXT NOT NULL, owner_uid INTEGER NOT NULL,
@@ -46,6 +47,12 @@ CREATE INDEX IF NOT EXISTS readers_by_trace ON readers (trace, uid);
 """
 _READABLE: Final = """(owner_uid = :reader OR EXISTS (
     SELECT 1 FROM readers WHERE readers.trace = traces.id AND readers.uid IN (:reader, -1)))"""
+# Of a beginning, those that a user may read: others' rows are not looked at. "+" keeps SQLite from the other index.
+_BEGINNING: Final = """WHERE id IN (
+    SELECT id FROM traces INDEXED BY {index}
+        WHERE owner_uid = :reader AND {column} != '' AND +{column} >= :prefix AND +{column} < :behind
+    UNION SELECT trace FROM readers CROSS JOIN traces ON id = trace
+        WHERE uid IN (:reader, -1) AND {column} != '' AND +{column} >= :prefix AND +{column} < :behind)"""
 _BEHIND: Final = "\U0010ffff"  # sorts behind whatever follows a prefix
 
 
@@ -199,15 +206,19 @@ class Catalog:
 
     def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
         """The first traces by id whose id begins so, that this uid may read; None: all."""
-        return self._beginning("id", prefix, reader, limit)
+        return self._beginning("id", "traces_by_owner", prefix, reader, limit)
 
     def of_capture(self, capture: str) -> list[TraceRecord]:
         """The traces of one capture."""
         return self._records("WHERE capture = :capture ORDER BY id", {"capture": capture})
 
     def with_capture_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
-        """The same of captures whose id begins so, by capture and id; imports are of none."""
-        return self._beginning("capture", prefix, reader, limit)
+        """The same of captures whose id begins so, or of the one that has this id; by capture and id."""
+        if reader is not None and prefix:
+            whole = f"WHERE capture = :prefix AND {_READABLE} ORDER BY id LIMIT :limit"
+            if found := self._records(whole, {"prefix": prefix, "reader": reader, "limit": limit}):
+                return found
+        return self._beginning("capture", "traces_by_owner_capture", prefix, reader, limit)
 
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
         """The newest traces."""
@@ -230,9 +241,10 @@ class Catalog:
         newest = sorted(found.values(), key=lambda record: (record.created_ns, record.id), reverse=True)
         return newest[:limit]
 
-    def _beginning(self, column: str, prefix: str, reader: int | None, limit: int) -> list[TraceRecord]:
-        readable = "" if reader is None else f"AND {_READABLE}"
-        clause = f"WHERE {column} != '' AND {column} >= :prefix AND {column} < :behind {readable}"
+    def _beginning(self, column: str, index: str, prefix: str, reader: int | None, limit: int) -> list[TraceRecord]:
+        clause = f"WHERE {column} != '' AND {column} >= :prefix AND {column} < :behind"
+        if reader is not None:
+            clause = _BEGINNING.format(column=column, index=index)
         values = {"prefix": prefix, "behind": prefix + _BEHIND, "reader": reader, "limit": limit}
         return self._records(f"{clause} ORDER BY {column}, id LIMIT :limit", values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -100,9 +100,42 @@ def test_lists_are_those_of_looking_at_everything(catalog: Catalog, seed: int) -
             (one for one in readable if one.id.startswith("06v000")), key=lambda one: one.id
         )
         for prefix in ("c", "c1", "c12", "c9"):
-            assert catalog.with_capture_prefix(prefix, uid) == [
-                one for one in readable if one.capture.startswith(prefix)
-            ]
+            begun = [one for one in readable if one.capture.startswith(prefix)]
+            whole = [one for one in begun if one.capture == prefix] if uid is not None else []
+            assert catalog.with_capture_prefix(prefix, uid) == (whole or begun)
+
+
+def steps(catalog: Catalog, ask: Callable[[], object]) -> int:
+    """Of SQLite's virtual machine."""
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    catalog._db.set_progress_handler(count, 1)
+    try:
+        ask()
+    finally:
+        catalog._db.set_progress_handler(None, 0)
+    return taken
+
+
+def test_beginnings_of_ids_cost_what_the_asker_may_see(catalog: Catalog) -> None:
+    put(catalog, 1, ANN, "c1")
+    put(catalog, 2, BOB, "c2", ann=ANN.uid)
+    for number in range(3, 10):
+        put(catalog, number, BOB, f"c{number}")
+    asked = {
+        "trace": lambda: catalog.with_prefix("0", ANN.uid, 101),
+        "capture": lambda: catalog.with_capture_prefix("c", ANN.uid, 101),
+        "whole": lambda: catalog.with_capture_prefix("c1", ANN.uid, 101),
+    }
+    before = {name: steps(catalog, ask) for name, ask in asked.items()}
+    for number in range(10, 1010):
+        put(catalog, number, BOB, f"c{number}")
+    assert {name: steps(catalog, ask) for name, ask in asked.items()} == before
 
 
 def test_readers_of_an_earlier_catalog_are_found(store: Store) -> None:
