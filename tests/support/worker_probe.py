@@ -38,8 +38,9 @@ async def probe(state: Path) -> dict[str, Any]:
         found["open"] = [_open_files(pid) for pid in workers]
         first = await pool.run("numbers", {})
         found["numbers"] = first["ends"]
-        other_gate = workers[first["pid"]].gate  # the workers take turns: the next job is the other's
-        others = {"other_worker": first["pid"], "other_gate": str(other_gate and other_gate.path)}
+        (idle,) = workers.keys() - {first["pid"]}  # a user's next job is the same worker's
+        other_gate = workers[idle].gate
+        others = {"other_worker": idle, "other_gate": str(other_gate and other_gate.path)}
         paths = {"trace_dir": mine, "stored": other, "state": str(state), "kineto": str(kineto)}
         staging = store.staging()
         found["tries"] = (await pool.run("tries", {**others, **paths, "staging": str(staging)}))["ends"]

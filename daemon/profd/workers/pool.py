@@ -160,8 +160,7 @@ class WorkerPool:
             self._running -= 1
             if not self._running:
                 self._quiet.set()
-            self._turns.done(turn)
-            self._give_back(worker, kept)
+            self._give_back(worker, kept, turn)
 
     async def close(self) -> None:
         """End all workers at once. Jobs that run fail; callers drain before."""
@@ -282,19 +281,22 @@ class WorkerPool:
         worn = worn or worker.cpu_seconds > WORKER_CPU_SECONDS / 2
         return worker.alive and not worn and not worker.exhausted
 
-    def _give_back(self, worker: Child, kept: Child | None) -> None:
-        if kept is not None and not self._closed:
-            self._turns.put(kept)
-            self._shrink_later()
-            return
-        if self._closed:
+    def _give_back(self, worker: Child, kept: Child | None, turn: Turn) -> None:
+        if kept is not None or self._closed:
+            if kept is not None and not self._closed:
+                self._turns.put(kept, turn.holder.uid)  # before `done`: the user's next job takes this one
+                self._shrink_later()
+            self._turns.done(turn)
             return
         if worker.alive and not worker.idle:
             self._killed += 1
-        self._later(self._replace(worker))
+        self._later(self._replace(worker, turn))
 
-    async def _replace(self, worker: Child) -> None:
-        """Put a fresh worker in the place of this one."""
+    async def _replace(self, worker: Child, turn: Turn) -> None:
+        """Put a fresh worker in the place of this one, which counts as its user's until then.
+
+        Otherwise who abandons one question after another has all workers end, whatever that user's share.
+        """
         fresh: Child | None = None
         try:
             await self._bury(worker)
@@ -302,7 +304,8 @@ class WorkerPool:
         except JobFailed as error:
             log.error("no new worker", extra={"why": str(error)})
         finally:
-            self._turns.put(fresh)
+            self._turns.put(fresh, turn.holder.uid)
+            self._turns.done(turn)
             self._shrink_later()
 
     async def _start_anew(self) -> Child:

@@ -33,6 +33,7 @@ class JobKind(Enum):
     PUSHED = auto()  # the same, of what was streamed to us: it is on disk, and storing it is never refused
 
 
+NOBODY: Final = -1
 _LASTING: Final = (JobKind.LONG, JobKind.PUSHED)
 
 
@@ -53,7 +54,7 @@ class Turns(Generic[Place]):
 
     def __init__(self, size: int) -> None:
         self._most = max(1, size - 1)
-        self._free: deque[Place] = deque()
+        self._free: deque[tuple[Place, int]] = deque()  # and who had it last
         self._captures: _Waiting[Place] = OrderedDict()
         self._others: _Waiting[Place] = OrderedDict()
         self._running: Counter[int] = Counter()  # by uid, captures not counted
@@ -101,7 +102,7 @@ class Turns(Generic[Place]):
         if not (self._grown and self._free) or self._long >= self._most + self._grown:
             return None
         self._grown -= 1
-        return (self._free.pop(),)
+        return (self._free.pop()[0],)
 
     async def get(self, turn: Turn) -> Place:
         """Wait for a place; `done` and `put` give it back. Raises Unavailable."""
@@ -125,9 +126,9 @@ class Turns(Generic[Place]):
         self._count(turn, -1)
         self._hand_out()
 
-    def put(self, place: Place) -> None:
-        """A place is free."""
-        self._free.append(place)
+    def put(self, place: Place, uid: int = NOBODY) -> None:
+        """A place is free. This user has it next before others: theirs are warm, when it had to be made anew."""
+        self._free.append((place, uid))
         self._hand_out()
 
     def close(self) -> None:
@@ -151,7 +152,14 @@ class Turns(Generic[Place]):
                 return
             turn, waiter = entry
             self._count(turn, 1)
-            waiter.set_result(self._free.popleft())
+            waiter.set_result(self._free_for(turn.holder.uid))
+
+    def _free_for(self, uid: int) -> Place:
+        """The place that this user had last, or else the one that is free for the longest time."""
+        own = next((number for number, (_, last) in enumerate(self._free) if last == uid), 0)
+        place, _ = self._free[own]
+        del self._free[own]
+        return place
 
     def _next_modest(self) -> tuple[Turn, asyncio.Future[Place]] | None:
         """The next job of a user who would not have all places by it."""

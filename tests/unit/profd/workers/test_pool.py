@@ -250,6 +250,36 @@ async def test_cancelling_kills_the_worker(pool: WorkerPool) -> None:
     assert (await pool.run("echo", {}))["pid"] != before
 
 
+async def test_who_abandons_questions_ends_one_worker_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one is for others, also while the first is replaced."""
+    monkeypatch.setattr(limits, "WORKERS_EXTRA_WAIT_SECONDS", 600.0)
+    pool = WorkerPool(2, known=JOBS)
+    await pool.open()
+    abandons, asks = (Turn(Holder(uid, reserved=False), JobKind.QUESTION) for uid in (1, 2))
+    started, start = asyncio.Event(), Child.start
+
+    async def start_late(settings: WorkerSettings) -> Child:
+        await started.wait()
+        return await start(settings)
+
+    monkeypatch.setattr(Child, "start", start_late)
+    read, write = os.pipe()
+    first = asyncio.create_task(pool.run("hang", {}, fds=[write], turn=abandons))
+    assert await asyncio.to_thread(os.read, read, 1) == b"x"  # it runs
+    second = asyncio.create_task(pool.run("echo", {"a": 2}, turn=abandons))
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert (await pool.run("echo", {"a": 1}, turn=asks))["args"] == {"a": 1}
+    assert not second.done()
+    assert pool.statistics().waiting == 1
+    started.set()
+    assert (await second)["args"] == {"a": 2}
+    await pool.close()
+    os.close(read)
+    os.close(write)
+
+
 async def test_memory_limit() -> None:
     pool = WorkerPool(1, memory_bytes=1 << 30, known=JOBS)
     await pool.open()

@@ -39,6 +39,21 @@ async def test_one_user_leaves_a_place_to_others() -> None:
     assert await served(two(), *questions) == [True, False, True]
 
 
+async def test_a_user_has_the_same_place_again() -> None:
+    """It may have been made anew, by whoever abandons questions: the other is warm, for others."""
+    turns = two()
+    question = turn(1, JobKind.QUESTION)
+    assert [await turns.get(question), await turns.get(turn(2, JobKind.QUESTION))] == ["first", "second"]
+    turns.put("second", 2)
+    turns.done(turn(2, JobKind.QUESTION))
+    again = asyncio.ensure_future(turns.get(question))
+    await asyncio.sleep(0)
+    turns.put("first, anew", 1)
+    turns.done(question)
+    assert await again == "first, anew"
+    assert await turns.get(turn(2, JobKind.QUESTION)) == "second"
+
+
 async def test_captures_of_one_user_leave_a_place_to_those_of_others() -> None:
     turns = two()
     asked = [turn(1, JobKind.CAPTURE), turn(1, JobKind.CAPTURE)]
