@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from profd.errors import BadInput, Exhausted
+from profd.model.capture import Loss
 from profd.questions.reading import ReadLibrary
 from profd.store.access import may_read
 from profd.store.catalog import CATALOG_FILE, EVERYBODY_UID, Catalog, TraceRecord
@@ -102,7 +104,9 @@ def test_lists_are_those_of_looking_at_everything(catalog: Catalog, seed: int) -
         for prefix in ("c", "c1", "c12", "c9"):
             begun = [one for one in readable if one.capture.startswith(prefix)]
             whole = [one for one in begun if one.capture == prefix] if uid is not None else []
-            assert catalog.with_capture_prefix(prefix, uid) == (whole or begun)
+            found = catalog.with_capture_prefix(prefix, uid)
+            assert [one.id for one in found] == [one.id for one in whole or begun]
+            assert all(caller.admin or may_read(caller, one) for one in found)
 
 
 def steps(catalog: Catalog, ask: Callable[[], object]) -> int:
@@ -136,6 +140,24 @@ def test_beginnings_of_ids_cost_what_the_asker_may_see(catalog: Catalog) -> None
     for number in range(10, 1010):
         put(catalog, number, BOB, f"c{number}")
     assert {name: steps(catalog, ask) for name, ask in asked.items()} == before
+
+
+def test_records_that_questions_hold_are_small(catalog: Catalog) -> None:
+    """Sixteen questions that wait for a worker have those of thousands of traces each."""
+    for number in range(300):
+        record = put(catalog, number, ANN, "c1", bob=BOB.uid, **{str(uid): uid for uid in range(10**6, 10**6 + 250)})
+        lost = [Loss("decode", f"reason_{reason}", 1) for reason in range(64)]
+        catalog.put(msgspec.structs.replace(record, title="t" * 4096, host="h" * 4096, truncated="c" * 4096, lost=lost))
+    tracemalloc.start()
+    try:
+        for caller in (ANN, BOB, ROOT):
+            found = library_of(catalog)._traces_of(caller, "c1")
+            held, _ = tracemalloc.get_traced_memory()
+            assert len(found) == 300
+            assert held < 300 * 2000
+            del found
+    finally:
+        tracemalloc.stop()
 
 
 def test_readers_of_an_earlier_catalog_are_found(store: Store) -> None:
