@@ -296,7 +296,10 @@ class Store:
         """One trace by its whole id. NotFound."""
         record = self._catalog.get(trace) if is_id(trace) else None
         if record is None:
-            raise NotFound(f"There is no trace {trace!r}; `profctl list` shows those there are.")
+            raise NotFound(
+                f"There is no trace {trace!r}: it was removed, had to go for newer ones, or never was; `profctl list` "
+                "shows those there are."
+            )
         return record
 
     def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:

@@ -146,7 +146,7 @@ class TestStart:
         record = await manager.start(ALICE, asked)
         assert manager.get(ALICE, FLEET.id).id == record.id
         assert (await manager.start(ALICE, asked)).id == record.id
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound, match="newest 1000 are kept at most; traces of earlier ones"):
             manager.get(BOB, FLEET.id)
 
     async def test_ids_of_fleets_are_their_clients_so_ones_own_comes_first(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from profd.errors import BadInput, Exhausted
+from profd.errors import BadInput, Exhausted, NotFound
 from profd.model.capture import Loss
 from profd.questions.reading import ReadLibrary
 from profd.store.access import may_read
@@ -183,6 +183,8 @@ def test_the_oldest_of_a_user_go_for_one_more(store: Store) -> None:
     assert store.enforce() == kept[:2]
     assert {one.id for one in store.newest_first()} == {*others, pinned, *kept[2:]}
     assert store.enforce() == []
+    with pytest.raises(NotFound, match="had to go for newer ones"):
+        store.get(kept[0])
 
 
 def test_a_user_whose_traces_are_all_pinned_is_told(store: Store) -> None:
