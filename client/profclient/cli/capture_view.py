@@ -33,13 +33,13 @@ def _stretch(stretch: capture_pb2.Stretch) -> str:
 
 
 def exit_code(capture: capture_pb2.Capture) -> int:
-    """All stored 0; all busy 5; some stored or any partial 6; otherwise 1."""
+    """All stored 0; some stored or any partial 6; nothing stored, and any busy 5; otherwise 1."""
     states = {target.state for target in capture.targets}
     if states == {STORED}:
         return 0
-    if states == {BUSY}:
-        return 5
-    return 6 if states & {STORED, PARTIAL} else 1
+    if states & {STORED, PARTIAL}:
+        return 6
+    return 5 if BUSY in states else 1
 
 
 def of_ranks(capture: capture_pb2.Capture) -> list[str]:

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +16,7 @@ from profproto.v1 import capture_pb2 as pb
 from profclient.cli.estimate_view import estimates_json, print_blocks
 from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
-from profclient.errors import ClientError, NotFoundError, TimeoutExpired, UsageError
+from profclient.errors import BusyError, ClientError, NotFoundError, TimeoutExpired, UsageError
 from profclient.fleet import records
 from profclient.fleet.drive import Drive, FleetOrder, able_ranks, live, new_id
 from profclient.fleet.host import Host
@@ -89,7 +91,7 @@ def follow(record: Record, *, stop: bool, timeout: float | None, as_json: bool) 
         drive = Drive(record.way, changed=progress.show)
         fleet = _run(drive.follow(record.id, stop=stop), timeout, lambda: _goes_on(record.id))
     outcome = Outcome(record.id, _with_left_out(fleet.hosts, record), drive.clocks)
-    _print(outcome, as_json)
+    _print(outcome, as_json, record.collected)
     return outcome.exit_code
 
 
@@ -110,7 +112,7 @@ def show(record: Record, as_json: bool) -> None:
     }
     if all(isinstance(answer, NotFoundError) for answer in answers.values()):
         raise NotFoundError(f"no host has a capture {record.id} of yours.")
-    _print(Outcome(record.id, _with_left_out(hosts, record)), as_json)
+    _print(Outcome(record.id, _with_left_out(hosts, record)), as_json, record.collected)
 
 
 def where(way: Way, request: pb.WhereRequest) -> dict[str, pb.WhereResponse | ClientError]:
@@ -129,10 +131,12 @@ def where(way: Way, request: pb.WhereRequest) -> dict[str, pb.WhereResponse | Cl
 def _about_to_begin(drive: Drive, order: FleetOrder, progress: FleetProgress, fleet: Fleet) -> None:
     """Whatever becomes of us from here on, another command can take it up."""
     taking = tuple(host for host, state in fleet.hosts.items() if state.stand is Stand.BEGINNING)
-    left_out = {host: state.why for host, state in fleet.hosts.items() if state.stand is Stand.OUT}
+    out = {host: state for host, state in fleet.hosts.items() if state.stand is Stand.OUT}
+    left_out = {host: state.why for host, state in out.items()}
+    busy = tuple(host for host, state in out.items() if state.kind == BusyError.kind)
     if taking:
         try:
-            records.write(Record(order.id, drive.way.to(taking), left_out))
+            records.write(Record(order.id, drive.way.to(taking), left_out, busy=busy))
         except OSError as error:
             say(f"warning: {records.folder()} cannot be written ({error.strerror}): `profctl wait` will need --hosts")
     progress.prepared(fleet, drive.boundary_ns, drive.meeting)
@@ -149,18 +153,24 @@ def _leave_out(fleet_id: str, refused: dict[str, str]) -> None:
         record = records.find(fleet_id)
         rest = tuple(host for host in record.way.hosts if host not in refused)
         if rest and len(rest) < len(record.way.hosts):
-            records.write(Record(fleet_id, record.way.to(rest), {**record.left_out, **refused}))
+            records.write(replace(record, way=record.way.to(rest), left_out={**record.left_out, **refused}))
 
 
 def _with_left_out(hosts: dict[str, HostState], record: Record) -> dict[str, HostState]:
-    return {**hosts, **{host: HostState(Stand.OUT, why, "failure") for host, why in record.left_out.items()}}
+    kinds = dict.fromkeys(record.busy, BusyError.kind)
+    left_out = {host: HostState(Stand.OUT, why, kinds.get(host, "failure")) for host, why in record.left_out.items()}
+    return {**hosts, **left_out}
 
 
-def _print(outcome: Outcome, as_json: bool) -> None:
+def _print(outcome: Outcome, as_json: bool, collected: str = "") -> None:
     if as_json:
         emit_json(outcome.to_json())
     else:
-        print_outcome(outcome)
+        print_outcome(outcome, collected if collected and _is_there(collected, outcome.id) else "")
+
+
+def _is_there(folder: str, fleet_id: str) -> bool:
+    return Path(folder, f"capture={fleet_id}").is_dir()
 
 
 def _goes_on(fleet_id: str, has_begun: bool = True) -> str:

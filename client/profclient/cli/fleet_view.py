@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 from profproto.v1 import capture_pb2 as pb
@@ -43,7 +43,7 @@ class FleetProgress(Progress):
             if time.monotonic() >= self._again:  # nobody could read a line for each event of many processes
                 self._again = time.monotonic() + SHOWN_SECONDS
                 self.live.update(Text(self._counted(fleet)))
-        elif (slowest := min(fleet.counts, key=list(Stand).index)) != self._said:
+        elif not fleet.over and (slowest := min(fleet.counts, key=list(Stand).index)) != self._said:
             self._said = slowest
             self.line(self._counted(fleet))
 
@@ -69,8 +69,8 @@ class FleetProgress(Progress):
             say(wrapped(f"  not {one_line(line)}", hang=6))
 
 
-def print_outcome(outcome: Outcome) -> None:
-    """The answer: how many ended how, exceptions by name, clocks."""
+def print_outcome(outcome: Outcome, collected: str = "") -> None:
+    """The answer: how many ended how, exceptions by name, clocks. `collected`: the folder that has its traces."""
     click.echo(f"capture {outcome.id}: {outcome.state}")
     ended = Counter(state_name(target.state) for _, target in outcome.targets)
     hosts = sum(state.capture is not None for state in outcome.hosts.values())
@@ -83,12 +83,25 @@ def print_outcome(outcome: Outcome) -> None:
         click.echo(wrapped(f"  sample     {sampled}; --all records all", hang=13))
     for line in _some(list(_exceptions(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  missing    {one_line(line)}", hang=13))
+    if outcome.busy and not outcome.live:
+        click.echo(wrapped(f"  busy       {_named(outcome.busy)}: the same command may record more later", hang=13))
     if (steps := outcome.steps) is not None:
         click.echo(wrapped(f"  steps      {one_line(sentence(_common(steps)))}", hang=13))
     for line in _some(list(_clock_lines(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  clock      {one_line(line)}", hang=13))
-    if any(target.trace for _, target in outcome.targets):
-        click.echo(f"\nnext: profctl collect {outcome.id} --to DIR")
+    for line in _following(outcome, collected):
+        click.echo(f"\nnext: {line}")
+
+
+def _following(outcome: Outcome, collected: str) -> Iterator[str]:
+    """What helps after it: questions where the traces are here, else to bring them."""
+    traced = [target for _, target in outcome.targets if target.trace]
+    if collected and traced:
+        ranks = len({target.rank for target in traced if target.HasField("rank")})
+        question = f"ranks {outcome.id}" if ranks > 1 else f"top {outcome.id} --by host"
+        yield f"profctl {question}  (its traces are in {collected})"
+    elif traced:
+        yield f"profctl collect {outcome.id} --to DIR"
 
 
 def _begin(start_ns: int | None, meeting: Meeting) -> str:
@@ -99,12 +112,15 @@ def _begin(start_ns: int | None, meeting: Meeting) -> str:
 
 
 def _common(steps: Common) -> str:
-    by_clock = f"in the time that all recorded each had at least {counted(steps.count, 'whole step')}"
-    numbers = f"{steps.first} to {(steps.first or 0) + steps.count - 1} are whole on all of them"
-    said = by_clock if steps.first is None else numbers if steps.count else "none is whole on all of them"
+    all_of_them, these = ("all others", "the others") if steps.unpaired else ("all of them", "all")
+    by_clock = f"in the time that {these} recorded each had at least {counted(steps.count, 'whole step')}"
+    numbers = f"{steps.first} to {(steps.first or 0) + steps.count - 1} are whole on {all_of_them}"
+    said = by_clock if steps.first is None else numbers if steps.count else f"none is whole on {all_of_them}"
+    if steps.unpaired:
+        said = f"{_named(steps.unpaired)} {'has' if len(steps.unpaired) == 1 else 'have'} none; {said}"
     if steps.count < steps.asked:
-        said = f"missed: {said}; {steps.asked} were asked for"
-    return said + (f"; none of {', '.join(steps.unpaired[:NAMED_MAX])}" if steps.unpaired else "")
+        said = f"{said}; {steps.asked} were asked for"
+    return f"missed: {said}" if steps.missed else said
 
 
 def _counts(fleet: Fleet) -> list[str]:
@@ -124,9 +140,7 @@ def _exceptions(outcome: Outcome) -> Iterator[str]:
     for host, why in outcome.missing.items():
         yield f"{host} {_SAID[outcome.hosts[host].stand]}: {why}"
     if outcome.missing_ranks:
-        yield f"ranks that no host has: {', '.join(map(str, outcome.missing_ranks[:NAMED_MAX]))}" + (
-            f" and {len(outcome.missing_ranks) - NAMED_MAX} more" if len(outcome.missing_ranks) > NAMED_MAX else ""
-        )
+        yield f"ranks that no host has: {_named(outcome.missing_ranks)}"
     for host, target in outcome.targets:
         if target.state > pb.STATE_STORED:
             yield f"{host} {capture_view.target_line(target)}"
@@ -140,9 +154,13 @@ def _clock_lines(outcome: Outcome) -> Iterator[str]:
             yield f"{host} is {duration(abs(apart))} {ahead} most others; its window was moved by that"
     undisciplined = [host for host, clock in outcome.clocks.items() if clock.synchronised is False]
     if undisciplined:
-        yield f"nothing keeps the time of {', '.join(undisciplined[:NAMED_MAX])}" + (
-            f" and {len(undisciplined) - NAMED_MAX} more" if len(undisciplined) > NAMED_MAX else ""
-        )
+        yield f"nothing keeps the time of {_named(undisciplined)}"
+
+
+def _named(some: Sequence[object]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(some) - NAMED_MAX} more" if len(some) > NAMED_MAX else ""
+    return ", ".join(map(str, some[:NAMED_MAX])) + more
 
 
 def _some(lines: list[str], more: str) -> list[str]:

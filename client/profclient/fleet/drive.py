@@ -233,13 +233,14 @@ class Drive:
 
     def _judged(self, name: str, answer: pb.EstimateCaptureResponse) -> machine.Prepared:
         unable = [one.target for one in answer.targets if not one.source]
+        unable.sort(key=lambda target: target.state != pb.STATE_BUSY)  # the first stands for all where none can
         return machine.Prepared(
             name,
             len(answer.targets) - len(unable),
             [sentence(f"{_who(target)}: {target.message}") for target in unable],
             able_ranks(answer),
             sorted({target.rank for target in unable if target.HasField("rank")}),
-            {target.state for target in unable} == {pb.STATE_BUSY},
+            any(target.state == pb.STATE_BUSY for target in unable),
         )
 
     def _begin(self, instruction: machine.Begin) -> None:

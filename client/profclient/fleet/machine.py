@@ -2,6 +2,7 @@
 
     finding ─Found─► preparing ─Prepared─► ready ─(all have answered)─► beginning ─Began─► recording ─Changed─► over
       before Began: ─Nothing─► nothing, ─Out─► out          then: ─Broke─► Resume, Began again; at last lost
+    asked (`resumed`) ─Began─► recording, over
 
 Nothing begins before each host has answered or is out. Who is out is known then, and named. A capture that has begun is
 the daemons': the client may go, and take it up again (`resumed`).
@@ -25,6 +26,7 @@ class Stand(StrEnum):
     PREPARING = "preparing"
     READY = "ready"
     BEGINNING = "beginning"
+    ASKED = "asked"  # it has begun earlier, and has not said yet how it stands
     RECORDING = "recording"  # until all of its targets have ended
     OVER = "over"
     NOTHING = "nothing"  # there is none of what was asked for, which need not be on each host
@@ -33,7 +35,7 @@ class Stand(StrEnum):
 
 
 _WAITED_FOR: Final = frozenset((Stand.FINDING, Stand.PREPARING))
-_BEGUN: Final = frozenset((Stand.BEGINNING, Stand.RECORDING))
+_BEGUN: Final = frozenset((Stand.BEGINNING, Stand.ASKED, Stand.RECORDING))
 ENDED: Final = frozenset((Stand.OVER, Stand.NOTHING, Stand.OUT, Stand.LOST))
 
 
@@ -49,7 +51,7 @@ class Found:
 class Prepared:
     """Its daemon has said how many processes it would record; `unable`: why not the others, one sentence each.
 
-    `ranks`: of those that it would; `unable_ranks`: of the others. `busy`: all are held by captures.
+    `ranks`: of those that it would; `unable_ranks`: of the others. `busy`: captures hold some of these.
     """
 
     host: str
@@ -193,7 +195,7 @@ class Fleet:
         fleet = cls(hosts)
         fleet._begun = True
         for state in fleet.hosts.values():
-            state.stand = Stand.RECORDING
+            state.stand = Stand.ASKED
         return fleet
 
     def begin(self) -> list[Instruction]:
@@ -282,7 +284,7 @@ class Fleet:
             return self._begin_when_all_have_answered()
         state.resumes += 1
         if state.resumes <= RESUMES_MAX:
-            return [Resume(event.host, began=state.stand is Stand.RECORDING)]
+            return [Resume(event.host, began=state.stand is not Stand.BEGINNING)]
         state.stand, state.why, state.kind = Stand.LOST, event.why, "unreachable"
         return []
 

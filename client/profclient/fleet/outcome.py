@@ -45,6 +45,16 @@ class Outcome:
         return {host: state.why for host, state in self.hosts.items() if state.stand in (Stand.OUT, Stand.LOST)}
 
     @property
+    def busy(self) -> list[str]:
+        """Hosts with processes that another capture holds: once that is over they can be recorded."""
+        return [
+            host
+            for host, state in self.hosts.items()
+            if state.kind == errors.BusyError.kind
+            or (state.capture is not None and any(one.state == pb.STATE_BUSY for one in state.capture.targets))
+        ]
+
+    @property
     def missing_ranks(self) -> list[int]:
         """Ranks that were asked for and that no host has."""
         there = {target.rank for _, target in self.targets if target.HasField("rank")}
@@ -59,7 +69,9 @@ class Outcome:
     @property
     def steps(self) -> Common | None:
         """Those that all recorded, where steps were asked for."""
-        return common([state.capture for state in self.hosts.values() if state.capture is not None])
+        gone = [state for state in self.hosts.values() if state.stand in (Stand.OUT, Stand.LOST)]
+        ranks = {rank for state in gone for rank in (*(state.chosen or state.ranks), *state.unable_ranks)}
+        return common([state.capture for state in self.hosts.values() if state.capture is not None], ranks)
 
     @property
     def live(self) -> bool:
@@ -77,16 +89,18 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """All stored, nobody missing: 0. Something stored: 6. Nothing: its reason's where all have the same, else 1."""
+        """All stored, nobody missing: 0. Something stored: 6. Nothing, and somebody busy: 5, whatever the others are.
+
+        Otherwise the reason's where all have the same, else 1.
+        """
         states = {target.state for _, target in self.targets}
         if states & _TRACED:
             whole = states == {pb.STATE_STORED} and not self.missing and not self.missing_ranks
             whole = whole and not (self.steps is not None and self.steps.missed)
             return 0 if whole else 6
         kinds = {state.kind for state in self.hosts.values() if state.kind}
-        busy = errors.BusyError
-        if (states or kinds) and states <= {pb.STATE_BUSY} and kinds <= {busy.kind}:
-            return busy.exit_code
+        if self.busy and errors.Interrupted.kind not in kinds:
+            return errors.BusyError.exit_code
         return _CODES.get(kinds.pop(), 1) if len(kinds) == 1 and not states else 1
 
     def to_json(self) -> dict[str, Any]:
@@ -97,6 +111,7 @@ class Outcome:
             "state": self.state,
             "start_ns": self.start_ns,
             "missing_ranks": self.missing_ranks,
+            "busy": self.busy,
             "sample": {"ranks": self.sample, "of": self.sampled_of} if self.sampled_of else None,
             "steps": None if self.steps is None else _steps_json(self.steps),
             "hosts": [

@@ -27,6 +27,7 @@ class Record:
     way: Way
     left_out: Mapping[str, str] = field(default_factory=dict)
     collected: str = ""
+    busy: tuple[str, ...] = ()  # of those that took no part: captures held their processes
 
 
 def folder() -> Path:
@@ -49,6 +50,7 @@ def write(record: Record) -> None:
         "others": way.others,
         "left_out": {host: why[:_REASON_CHARACTERS_MAX] for host, why in record.left_out.items()},
         "collected": record.collected,
+        "busy": list(record.busy),
     }
     partial = place / f".{record.id}.{os.getpid()}.part"
     partial.write_text(json.dumps(value))
@@ -75,4 +77,5 @@ def _record(value: dict[str, Any]) -> Record:
     named = tuple(hosts(tuple(value["hosts"])))
     others = tuple((str(via), tuple(hosts(tuple(names)))) for via, names in value.get("others", ()))
     way = Way(named, value["via"], value.get("python", ""), int(value.get("fanout", FANOUT)), others)
-    return Record(value["id"], way, dict(value.get("left_out", {})), str(value.get("collected", "")))
+    busy = tuple(map(str, value.get("busy", ())))
+    return Record(value["id"], way, dict(value.get("left_out", {})), str(value.get("collected", "")), busy)

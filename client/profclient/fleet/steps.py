@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profproto.v1 import capture_pb2 as pb
@@ -89,7 +89,7 @@ class Common:
     count: int
     first: int | None  # the program's number of the first; None: by clock, `count` at least
     asked: int
-    unpaired: tuple[str, ...] = ()  # processes without any of them
+    unpaired: tuple[str, ...] = ()  # processes without any of them, those that recorded nothing among them
 
     @property
     def missed(self) -> bool:
@@ -97,15 +97,37 @@ class Common:
         return self.count < self.asked or bool(self.unpaired)
 
 
-def common(captures: Sequence[pb.Capture]) -> Common | None:
-    """What all have; None where it was no question of steps, or nothing is stored."""
+def common(captures: Sequence[pb.Capture], ranks: Iterable[int] = ()) -> Common | None:
+    """What all have; None where it was no question of steps, or nothing is stored, or all was of one process.
+
+    `ranks`: others that should have been recorded, of hosts that have no capture or do not answer.
+    """
     options = next((capture.options for capture in captures if capture.options.iterations), None)
-    there = [target for capture in captures for target in capture.targets if target.trace]
-    if options is None or len(there) < 2 or any(target.state < pb.STATE_STORED for target in there):
+    targets = [target for capture in captures for target in capture.targets]
+    there = [target for target in targets if target.trace]
+    if options is None or not there or any(target.state < pb.STATE_STORED for target in there):
+        return None
+    without = _without(targets, ranks)
+    if len(there) + len(without) < 2:
         return None
     if options.HasField("begin_step"):
-        return _by_number(there, options)
-    return _by_clock(there, options.iterations - AROUND) if options.at_least_ns else None
+        found = _by_number(there, options)
+    elif options.at_least_ns:
+        found = _by_clock(there, options.iterations - AROUND)
+    else:
+        return None
+    return replace(found, unpaired=(*found.unpaired, *without))
+
+
+def _without(targets: Sequence[pb.TargetStatus], ranks: Iterable[int]) -> list[str]:
+    """Ranks that recorded nothing. A host may see another one's, too, and a launcher may have the number of one."""
+    there = {name(target) for target in targets if target.trace}
+    ended = {
+        target.rank
+        for target in targets
+        if target.HasField("rank") and not target.trace and target.reason != pb.REASON_LAUNCHER
+    }
+    return [one for one in (f"rank {rank}" for rank in sorted(ended.union(ranks))) if one not in there]
 
 
 def _by_number(there: Sequence[pb.TargetStatus], options: pb.Options) -> Common:

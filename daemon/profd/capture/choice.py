@@ -218,7 +218,8 @@ def _busy_code(offer: Offer) -> Reason:
 def _busy_message(source: Source, offer: Offer, ranked: Sequence[Source]) -> str:
     others = [each.name for each in ranked if each is not source and each.declaration.traits.samples]
     hint = f"; for samples instead: --source {others[0]}" if others else ""
-    return f"{source.name} is held: {_clause(offer.reason)}{hint}"
+    how = "has to wait" if offer.why_code is Reason.TARGET_SILENT else "is held"
+    return f"{source.name} {how}: {_clause(offer.reason)}{hint}"
 
 
 def _clause(sentence: str) -> str:

@@ -158,6 +158,8 @@ class Planner:
                 f"{request.selector.describe()} means {len(selection.allowed)} processes; "
                 f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer"
             )
+        if await self._back(request.options.source, selection.allowed):
+            selection = replace(selection, allowed=await self._again(caller, selection.allowed))
         await self._prepare(selection.allowed)
         families = Families(snapshot)
         with await self._headroom.ahead(caller.uid, [process.id for process in selection.allowed]):
@@ -189,6 +191,17 @@ class Planner:
                 await source.prepare(processes)
             except Exception as error:
                 log.error("a source could not look", exc_info=error, extra={"source": source.name})
+
+    async def _back(self, source: str, processes: Sequence[Process]) -> bool:
+        """Wait for those that come back to a source of the request by themselves; False: there were none."""
+        asked = (each.back(processes) for each in self._sources if source in ("", each.name))
+        return any(await asyncio.gather(*asked))
+
+    async def _again(self, caller: Caller, processes: Sequence[Process]) -> list[Process]:
+        """The same, as they are now; one that has ended meanwhile as it was."""
+        named = await in_thread(Holder.of(caller), self._named, Selector(pids=tuple(p.id.pid for p in processes)))
+        now = {process.id: process for process in self._as_seen_by(caller, named)}
+        return [now.get(process.id, process) for process in processes]
 
     def _select(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         own = {*self._settings.own_pids(), *({caller.pid} - set(selector.pids))}

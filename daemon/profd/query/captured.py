@@ -41,6 +41,7 @@ class Member:
     end_ns: int | None
     source: str = ""
     rollups: Rollups = NONE
+    asked: range | None = None  # steps that it was to begin at and to have, as its program numbers them
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -85,7 +86,8 @@ class Captured:
             self.capture = self.capture or capture
             edges = (meta.events, meta.start_ns, meta.end_ns)
             own = rollups.of(meta.trace, meta.events)
-            self.members.append(Member(directory, meta.trace, meta.rank, host, *edges, meta.source, own))
+            asked = _asked_steps(meta)
+            self.members.append(Member(directory, meta.trace, meta.rank, host, *edges, meta.source, own, asked))
         self.members.sort(key=lambda one: (one.rank is None, one.rank or 0, one.host or "", one.trace))
 
     @property
@@ -190,6 +192,11 @@ def traces_of_trace(trace: TraceReader) -> dict[str, Any]:
 def traces_of_capture(capture: Captured) -> dict[str, Any]:
     """Which traces answer, and of which ranks there are none or several."""
     return capture.described()
+
+
+def _asked_steps(meta: TraceMeta) -> range | None:
+    first, count = meta.options.get("begin_step"), meta.options.get("iterations")
+    return range(first, first + count) if type(first) is int and type(count) is int else None
 
 
 def _gaps(ranks: list[int]) -> list[list[int]]:

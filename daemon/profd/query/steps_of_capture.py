@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from profd.derive.steps import PROFILER_STEP
 from profd.errors import Exhausted
 from profd.limits import CAPTURE_ROWS_MAX
 from profd.query.captured import Captured
@@ -20,8 +21,10 @@ def steps_of_capture(capture: Captured) -> dict[str, Any]:
     """
     rows: list[dict[str, Any]] = []
     without: list[dict[str, Any]] = []
+    by_program = True
     for member, found in capture.each(steps_of_trace):
         rows += [{**member.origin, **step} for step in found["steps"]]
+        by_program = by_program and found["from"] in (None, PROFILER_STEP)
         if not found["n"]:
             without.append({**member.origin, "why": found["message"]})
         if len(rows) > CAPTURE_ROWS_MAX:
@@ -33,9 +36,18 @@ def steps_of_capture(capture: Captured) -> dict[str, Any]:
         "left_out": without,
         "n": len(rows),
         "message": None if rows else without[0]["why"],
+        "numbered_by": None if not rows else "program" if by_program else "window",
+        "asked": _asked(capture),
         "by_number": _by_number(rows),
         "steps": rows,
     }
+
+
+def _asked(capture: Captured) -> dict[str, int] | None:
+    """The steps that all were to record, where one was named for all to begin at; more are recorded around them."""
+    asked = {one.asked for one in capture.members}
+    steps = asked.pop() if len(asked) == 1 else None
+    return {"first": steps.start, "n": len(steps)} if steps else None
 
 
 def _by_number(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

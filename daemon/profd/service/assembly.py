@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
+from profd.attached.agents import returning
 from profd.attached.agents.porters import Porters
 from profd.attached.agents.registry import AgentRegistry
 from profd.attached.agents.server import AgentServer
@@ -342,6 +343,7 @@ class Daemon:
 
     async def _open_sources(self) -> list[Source]:
         self._closing.push_async_callback(self._leases.close)
+        await self._agents.remember(self._config.state_dir / returning.FILE, self._table)
         self._open_ingest()
         sources = self._make_sources()
         for source in sources:

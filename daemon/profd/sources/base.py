@@ -121,6 +121,10 @@ class Source(ABC):
         one harmless question.
         """
 
+    async def back(self, processes: Sequence[Process]) -> bool:
+        """Wait for those that come back by themselves, some seconds at most. True: what is known of them may be old."""
+        return False
+
     @abstractmethod
     def offer(self, process: Process) -> Offer:
         """Can this process be traced now? Cheap, synchronous, touches nothing."""

@@ -54,6 +54,7 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     shown = two.profctl("show", fleet[:8], "--json").json
     assert [(host["host"], host["stand"]) for host in shown["hosts"]] == [("n1", "over")]
     assert two.profctl("wait", fleet, "--json").json["state"] == "stored"
+    assert "recording" not in two.profctl("wait", fleet).err
     # WHEN the file of the user's is gone THEN the hosts know it all the same.
     (two.folder / "xdg" / "profd" / "fleets" / f"{fleet}.json").unlink()
     assert two.profctl("wait", fleet).code == 3
@@ -83,6 +84,8 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     # AND the capture answers from there, though no daemon listens where profctl runs.
     answer = two.profctl("top", fleet[:8], "--by", "host", "--json").json
     assert {row["host"] for row in answer["rows"]} == {"n1"}
+    # AND what helps next is a question, and no second copy.
+    assert f"next: profctl top {fleet} --by host  (its traces are in {tmp_path})" in two.profctl("show", fleet).out
     # AND the folder answers as a store does, by the name that the client has for the host.
     answer = two.profctl("--store", str(tmp_path), "top", fleet, "--by", "host", "--json").json
     assert answer["capture"] == fleet
@@ -113,8 +116,11 @@ def test_ranks_that_another_capture_holds_are_busy(two: TwoHosts):
     assert held.code == 0, held.err
     (fleet,) = [path.stem for path in _newest(two)[:1]]
     done = two.profctl(*two.start("--rank", "0", "--duration", "200ms", "--json", hosts="n1"))
+    # Whoever schedules has to try again, too, where another host has none of the ranks, or does not answer.
+    others = two.profctl(*two.start("--rank", "0", "--duration", "200ms", hosts="n[1,3]"))
     two.profctl("stop", fleet)
     assert (done.code, done.json["state"], done.json["missing_ranks"]) == (5, "busy", []), done.out
+    assert (others.code, "busy       n1: the same command may record more later" in others.out) == (5, True)
 
 
 def test_ctrl_c_ends_it_on_every_host(two: TwoHosts):

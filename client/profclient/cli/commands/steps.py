@@ -57,7 +57,9 @@ def steps(trace: str, sort: str, limit: int | None, as_json: bool) -> None:
     how many times the median they took. Columns that this trace has nothing for are left out.
 
     TRACE may be a capture: a row is then a step of all ranks, with the shortest, the median and the longest time, and
-    SLOWEST is the rank that took longest. --json has the steps of each.
+    SLOWEST is the rank that took longest. --json has the steps of each. Steps of profclient.step() have the number that
+    the program gave them, as in the answer of `profctl start`. Others are counted from the beginning of each rank's
+    recording, and one number may be neighbouring steps of two ranks.
     """
     if limit is None:
         limit = 0 if as_json else SHOWN
@@ -91,10 +93,25 @@ def _steps_of_capture(capture: str, sort: str, limit: int, as_json: bool) -> Non
         numbers = ["STEP", "TRACES", "MIN", "MEDIAN", "MAX"]
         table([*numbers, "SLOWEST"], map(_cells_of_capture, rows), right=numbers, wide=["SLOWEST"])
         _say_more(len(answer["by_number"]) - len(rows))
+        if numbering := _numbering(answer):
+            say(wrapped(numbering, hang=2))
         slowest = max(rows, key=lambda row: row["duration_max_ns"])["slowest"]["trace"]
         say(f"next: {following(f'profctl steps {shlex.quote(slowest)}')}")
     else:
         say(wrapped(f"Steps: {answer['message']}", hang=2))
+
+
+def _numbering(answer: dict[str, Any]) -> str:
+    """Whose numbers these are, where ranks may differ, and which were asked for. Older daemons do not say."""
+    if answer.get("numbered_by") == "window":
+        return (
+            "STEP counts from where each rank began to record, since an optimizer numbers no steps: another rank's of "
+            "the same number may be the one before or behind it. profctl ranks pairs them by collectives."
+        )
+    if asked := answer.get("asked"):
+        last = asked["first"] + asked["n"] - 1
+        return f"{asked['first']} to {last} were asked for; the others are around them, so that these are whole."
+    return ""
 
 
 def _say_more(count: int) -> None:

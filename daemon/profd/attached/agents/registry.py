@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from profd.attached.agents.agent import Agent
@@ -29,6 +30,7 @@ from profd.attached.agents.protocol import (
     hello_from_untrusted,
     parse_untrusted_packet,
 )
+from profd.attached.agents.returning import Known, Returning
 from profd.errors import BadInput
 from profd.fairness.rare_line import RareLine
 from profd.fairness.shares import Holder, Refused, Share, Shares
@@ -46,6 +48,7 @@ from profd.limits import (
 from profd.model.wish import Wish
 from profd.targets import procfs
 from profd.targets.process import Process, ProcessId
+from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 from profd.trust.namespaces import container
 
@@ -131,6 +134,8 @@ class AgentRegistry:
         self._closed = False
         self._identifying: dict[socket.socket, int] = {}  # connections that nobody carries yet, and their uids
         self._peers = ThreadPoolExecutor(2, "profd-peers")
+        self._memory = ThreadPoolExecutor(1, "profd-attached")
+        self.returning = Returning(self._memory)
 
     def get(self, process: ProcessId) -> Agent | None:
         """The agent of this process, if one is connected."""
@@ -140,6 +145,15 @@ class AgentRegistry:
         """Every registered agent."""
         return self._agents.values()
 
+    async def remember(self, file: Path, table: ProcessTable) -> None:
+        """Await those that were attached when the file was last written, and keep it."""
+
+        def attached() -> list[Known]:
+            told = ((agent.process, agent.hello) for agent in self._agents.values())
+            return [Known(of.pid, of.start_ticks, hello.rank, hello.job, hello.pod) for of, hello in told]
+
+        await self.returning.open(file, table.alive, attached)
+
     def labelled(self, process: Process) -> Process:
         """The process with the rank and the job that its agent names, and whether it still imports PyTorch.
 
@@ -147,14 +161,10 @@ class AgentRegistry:
         """
         agent = self._agents.get(process.id)
         if agent is None:
-            return process
-        hello = agent.hello
-        rank = process.rank if hello.rank is None else hello.rank
-        job = hello.job or process.job or hello.pod
-        importing = process.framework == "torch" and "torch" not in hello.framework
-        if (rank, job, importing) == (process.rank, process.job, process.importing):
-            return process
-        return replace(process, rank=rank, job=job, importing=importing)
+            known = self.returning.of(process.id)
+            return process if known is None else _named(process, known, importing=process.importing)
+        importing = process.framework == "torch" and "torch" not in agent.hello.framework
+        return _named(process, agent.hello, importing=importing)
 
     def accept(self, connection: socket.socket, peer: Peer) -> None:
         """A new connection; it is the registry's from here on. A thread asks for its identity: that may wait."""
@@ -203,7 +213,10 @@ class AgentRegistry:
 
     def close(self) -> None:
         """Close every connection; armed agents find another daemon, or disarm themselves."""
+        if not self._closed:
+            self.returning.close()  # those of now are whom the next one awaits
         self._closed = True
+        self._memory.shutdown(wait=False)
         self._peers.shutdown(wait=False, cancel_futures=True)
         while self._identifying:
             self.porters.drop(self._identifying.popitem()[0])
@@ -292,6 +305,7 @@ class AgentRegistry:
         self._greetings.discard(greeting)
         self._agents[peer.process] = agent
         self._holders[peer.process] = peer.holder
+        self.returning.came(peer.process)
         pidfd = self._pidfds[peer.process] = greeting.hand_over()
         # A child that keeps the socket hides the end of its parent: no EOF comes.
         asyncio.get_running_loop().add_reader(pidfd, _ended, agent, pidfd)
@@ -316,6 +330,7 @@ class AgentRegistry:
         if self._agents.get(agent.process) is not agent:
             return
         del self._agents[agent.process]
+        self.returning.changed()
         pidfd = self._pidfds.pop(agent.process)
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
@@ -411,6 +426,15 @@ def _identify(peer: Peer, pidfd: int) -> Identified:
 
 def _unseen(error: OSError) -> str:
     return f"this daemon cannot see your process ({error.strerror}): run it with hostPID"
+
+
+def _named(process: Process, said: Hello | Known, *, importing: bool) -> Process:
+    """With the labels that its agent has told."""
+    rank = process.rank if said.rank is None else said.rank
+    job = said.job or process.job or said.pod
+    if (rank, job, importing) == (process.rank, process.job, process.importing):
+        return process
+    return replace(process, rank=rank, job=job, importing=importing)
 
 
 def _holder(uid: int, container: int) -> Holder:

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from profd.attached.sdk import planning
 from profd.attached.sdk.source import SdkSource, records_ranges
+from profd.model.capture import Reason
 from profd.model.traits import Traits
 from profd.sources.base import Offer
 from profd.sources.declaration import Declaration, Refuses, without_server
@@ -43,6 +44,8 @@ class CudaSource(SdkSource):
         """Whether the collector is in it and free."""
         agent = self._registry.get(process.id)
         if agent is None:
+            if process.cuda and (why := self._registry.returning.why(process.id)):
+                return Offer(False, why, "ask again then", Reason.TARGET_SILENT, busy=True)
             return Offer(False, "CUDA's collector is not in it", _INJECT, concerns=process.cuda)
         if records_ranges(agent):
             return Offer(False, "its agent is profclient's", "its CUDA events come with --source sdk", concerns=False)

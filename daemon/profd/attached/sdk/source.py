@@ -61,6 +61,8 @@ CUPTI_DETACHES: Final = (
 _COLLECTOR: Final = "libprofd_cupti.so"  # prepares CUPTI where CUDA's driver loads it
 _STEPS_SECONDS: Final = 1.0  # for an agent's answer, whose thread needs no GIL
 _HISTORY: Final = 1024
+# Agents look 1, 3 and 7 s after their daemon has gone: after a restart of 2 s all are back before this.
+BACK_WAIT_SECONDS: Final = 5.0
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
 
 log = logging.getLogger("profd.sdk")
@@ -138,10 +140,16 @@ class SdkSource(Source):
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
 
+    async def back(self, processes: Sequence[Process]) -> bool:
+        """Those that were attached to the daemon before this one: only samples can be had of them until then."""
+        return await self._registry.returning.wait([process.id for process in processes], BACK_WAIT_SECONDS)
+
     def offer(self, process: Process) -> Offer:
         """Whether it is attached and free."""
         agent = self._registry.get(process.id)
         if agent is None:
+            if why := self._registry.returning.why(process.id):
+                return Offer(False, why, "ask again then", Reason.TARGET_SILENT, busy=True)
             return Offer(False, "it is not attached", _ATTACH, concerns=process.python)
         if not records_ranges(agent):
             fix = "its CUDA events come with --source cuda"

@@ -21,7 +21,8 @@ def capture(*states: str) -> capture_pb2.Capture:
         (["STORED", "FAILED"], 6),
         (["PARTIAL"], 6),
         (["FAILED"], 1),
-        (["REFUSED", "BUSY"], 1),
+        (["REFUSED", "BUSY"], 5),
+        (["STORED", "BUSY"], 6),
         (["CANCELLED"], 1),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from profclient.cli.commands.steps import _SORTS, _print, _remarks
+from profclient.cli.commands.steps import _SORTS, _numbering, _print, _remarks
 
 LASTING = 123_456_789
 
@@ -61,6 +61,13 @@ def test_slow_steps_are_marked_and_the_slowest_is_what_to_look_at_next(
     head, *rows = out.splitlines()
     assert [row[head.index("SLOW") :][:4].strip() for row in rows] == ["", "2.5x", "3.1x"]
     assert err == "2 of 3 steps took longer than 120.0 ms.\nnext: profctl top 'my trace' --step 2\n"
+
+
+def test_a_capture_says_whose_numbers_its_steps_have() -> None:
+    asked = {"first": 119, "n": 5}
+    assert _numbering({"numbered_by": "program", "asked": asked}).startswith("119 to 123 were asked for; the others")
+    assert "profctl ranks pairs them" in _numbering({"numbered_by": "window", "asked": None})
+    assert _numbering({"numbered_by": "program", "asked": None}) == _numbering({}) == ""
 
 
 def test_without_slow_ones_nothing_is_marked(

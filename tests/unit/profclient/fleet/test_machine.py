@@ -144,7 +144,9 @@ def test_one_that_was_broken_when_the_stop_came_is_ended_when_it_is_back():
 
 def test_one_that_began_earlier_is_taken_up():
     fleet = Fleet.resumed((A, B))
+    assert stands(fleet) == [Stand.ASKED, Stand.ASKED]  # nobody knows whether it records or is over
     assert fleet.begin() == [Resume(A, True), Resume(B, True)]
+    assert fleet.handle(Broke(B, "gone")) == [Resume(B, True)]
     assert fleet.handle(Began(A, LIVE, True)) == [Watch(A)]
     fleet.handle(Out(B, "you have no capture", "not_found"))
     fleet.handle(Changed(A, DONE, False))

@@ -38,7 +38,12 @@ STORED, PARTIAL, FAILED, BUSY = pb.STATE_STORED, pb.STATE_PARTIAL, pb.STATE_FAIL
         (outcome(over(BUSY), over(BUSY)), "busy", 5),
         (outcome(out("busy"), out("busy")), "busy", 5),
         (outcome(over(BUSY), out("busy")), "busy", 5),
-        (outcome(out("busy"), out("denied")), "failed", 1),
+        # Somebody is busy, and nothing was recorded: to try again is worth it, whatever else is missing.
+        (outcome(out("busy"), out("denied")), "busy", 5),
+        (outcome(out("busy"), out("not_found", Stand.NOTHING)), "busy", 5),
+        (outcome(over(BUSY, FAILED), out("unreachable")), "busy", 5),
+        (outcome(over(STORED), out("busy")), "partial", 6),
+        (outcome(out("busy"), out("interrupted")), "failed", 1),
         (outcome(over(FAILED)), "failed", 1),
         (outcome(over(pb.STATE_CANCELLED)), "cancelled", 1),
         (outcome(over(pb.STATE_RECORDING)), "recording", 1),
@@ -56,6 +61,29 @@ def test_states_and_codes(found, state, code):
 def test_a_rank_that_a_host_has_and_cannot_record_is_not_one_that_no_host_has():
     held = HostState(Stand.OUT, "held", "busy", unable_ranks=[1])
     assert outcome(over(STORED), held, ranks=(0, 1, 7)).missing_ranks == [7]
+
+
+def test_hosts_that_may_record_later_are_named():
+    found = outcome(over(STORED, BUSY), out("busy"), out("denied"), over(STORED))
+    assert found.to_json()["busy"] == ["n0", "n1"]
+
+
+def test_a_rank_without_steps_is_named_wherever_it_was_lost():
+    asked = pb.Options(iterations=7, at_least_ns=1)
+    steps = pb.RecordedSteps(count=7, step_ns=10)
+    hosts = [over(STORED, FAILED), over(STORED, rank=2), out(), out(stand=Stand.LOST), out("not_found", Stand.NOTHING)]
+    for host in hosts[:2]:
+        host.capture.options.CopyFrom(asked)
+        for target in host.capture.targets:
+            target.end_ns = 100
+            if target.state == STORED:
+                target.trace = "t"
+                target.steps.CopyFrom(steps)
+    hosts[2].unable_ranks = [4]
+    hosts[3].ranks, hosts[3].chosen = [5, 6], [6]
+    found = outcome(*hosts)
+    assert found.steps is not None
+    assert (found.steps.unpaired, found.steps.missed) == (("rank 1", "rank 4", "rank 6"), True)
 
 
 def test_what_is_missing_is_named():

@@ -114,6 +114,35 @@ def test_common_steps_by_clock_are_counted_from_below(recorded, expected, missed
     assert (found, found.missed) == (expected, missed)
 
 
+def ended(capture: pb.Capture, reason: Any = pb.REASON_UNSPECIFIED) -> pb.Capture:
+    """The same, where nothing was recorded."""
+    (target,) = capture.targets
+    target.ClearField("trace")
+    target.state, target.reason = pb.STATE_FAILED, reason
+    return capture
+
+
+@pytest.mark.parametrize("options", [AT_STEP, BY_CLOCK], ids=["by step", "by clock"])
+def test_a_rank_that_recorded_nothing_has_none_of_the_steps(options):
+    steps = pb.RecordedSteps(first=99, count=7, step_ns=100 * MS)
+    first, second = captured(steps, steps, **options)
+    found = common([first, ended(second)])
+    assert found is not None
+    assert (found.count >= 5, found.unpaired, found.missed) == (True, ("rank 1",), True)
+    # Of a host that is lost nobody knows more than the ranks.
+    found = common([first], ranks=[3, 0])
+    assert found is not None
+    assert found.unpaired == ("rank 3",)
+
+
+def test_a_rank_that_one_host_recorded_is_not_missing_on_another():
+    first, second = captured(WHOLE, WHOLE, **AT_STEP)
+    (other,) = captured(WHOLE, **AT_STEP)
+    assert common([first, second, ended(other)]) == Common(5, 100, 5)
+
+
 def test_it_is_no_question_of_steps():
     assert common(captured(WHOLE, WHOLE, duration_ns=1)) is None
     assert common(captured(WHOLE, **AT_STEP)) is None  # of one process
+    first, launcher = captured(WHOLE, WHOLE, **AT_STEP)
+    assert common([first, ended(launcher, pb.REASON_LAUNCHER)]) is None

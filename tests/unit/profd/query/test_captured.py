@@ -150,6 +150,7 @@ def test_too_many_rows_are_refused(ranks: list[Path], monkeypatch: pytest.Monkey
 
 def test_steps_of_all_ranks(ranks: list[Path]) -> None:
     answer = ask("steps", ranks)
+    assert (answer["numbered_by"], answer["asked"]) == ("program", None)
     own = {"rank": 3, "host": "node1", "trace": "rank3"}
     assert [row for row in answer["steps"] if row["rank"] == 3] == [
         {**own, **row} for row in steps_of_trace(TraceReader(ranks[0]))["steps"]
@@ -159,6 +160,19 @@ def test_steps_of_all_ranks(ranks: list[Path]) -> None:
     assert (last["number"], last["traces"], last["start_ns"]) == (3, 3, 3000)
     assert (last["duration_min_ns"], last["duration_p50_ns"], last["duration_max_ns"]) == (1000, 1000, 1400)
     assert last["slowest"] == own
+
+
+def test_whose_numbers_steps_have_and_which_were_asked_for(tmp_path: Path) -> None:
+    named: dict[str, Any] = {"options": {"begin_step": 1, "iterations": 2}}
+    numbered = [member(tmp_path, rank, training(rank), **named) for rank in range(2)]
+    answer = ask("steps", numbered)
+    assert (answer["numbered_by"], answer["asked"]) == ("program", {"first": 1, "n": 2})
+    # An optimizer's steps are counted from where each rank began: the first of two ranks may be neighbours.
+    ended = [Event("Optimizer.step#SGD.step", at, at + 10, Kind.USER_ANNOTATION) for at in (100, 200, 300)]
+    answer = ask("steps", [numbered[0], member(tmp_path, 2, ended)])
+    assert (answer["numbered_by"], answer["asked"]) == ("window", None)
+    without = ask("steps", [member(tmp_path, 3, [Event("aten::mm", 0, 10)])])
+    assert (without["n"], without["numbered_by"]) == (0, None)
 
 
 def test_devices_of_all_ranks(ranks: list[Path]) -> None:
