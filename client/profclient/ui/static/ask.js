@@ -82,23 +82,32 @@ export async function handed(trace, given, cut, signal) {
 /** Hear each line of what happens on the host, until it is aborted. A Problem where it ends otherwise.
  * @param {AbortSignal} signal @param {(line: any) => void} heard */
 export async function watch(signal, heard) {
+  await lines("/api/watch", {}, signal, heard);
+  throw gone();
+}
+
+/** Hear each line of the answer to a question that is told as it comes. A Problem where it ends too early.
+ * @param {string} question @param {string} trace @param {AbortSignal} signal @param {(line: any) => void} heard */
+export const hear = (question, trace, signal, heard) => lines("/api/ask", { question, trace, arguments: {} }, signal, heard);
+
+/** @param {string} path @param {any} body @param {AbortSignal} signal @param {(line: any) => void} heard */
+async function lines(path, body, signal, heard) {
   try {
-    const answer = await send("/api/watch", {}, signal);
+    const answer = await send(path, body, signal);
     if (!answer.ok || !answer.body) throw refused(answer, await answer.text());
     const text = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (let { done, value } = await text.read(); !done; { done, value } = await text.read()) {
-      const lines = (rest + value).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines.map(parsed)) {
+      const whole = (rest + value).split("\n");
+      rest = whole.pop() ?? "";
+      for (const line of whole.map(parsed)) {
         if (line.error) throw new Problem(line.error, line.kind);
         heard(line);
       }
     }
   } catch (error) {
-    if (signal.aborted || error instanceof Problem) throw error;
+    throw signal.aborted || error instanceof Problem ? error : gone();
   }
-  throw gone();
 }
 
 /** @param {string} path @param {any} body @param {AbortSignal} [signal] @returns {Promise<any>} */

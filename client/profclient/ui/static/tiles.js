@@ -30,8 +30,12 @@ export function tileSource(trace, changed, failed) {
     return newest.pixel <= pixel || newest.coarse;
   }
 
+  /** Whether there is a sketch alone: tiles can be asked for when it has been replaced. */
+  const sketched = () => layers.some((layer) => layer.sketch);
+
   /** @param {Wanted} now @param {number} span */
   function look(now, span) {
+    if (sketched()) return;
     wanted = sharp(now) ? null : now;
     clearTimeout(timer);
     if (wanted) timer = window.setTimeout(() => next(span), SETTLED_MS);
