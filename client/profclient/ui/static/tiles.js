@@ -1,7 +1,7 @@
 // @ts-check
 // Tiles of a timeline: asked for as somebody looks, one question at a time; what was there stays until the next is.
 
-import { ask } from "./ask.js";
+import { askTiles } from "./ask.js";
 import { layerOf } from "./timeline_layout.js";
 
 const LIMIT = 20000; // boxes and cells of an answer
@@ -57,7 +57,7 @@ export function tileSource(trace, changed, failed) {
     asked = mine;
     wanted = null;
     try {
-      const told = await ask("tiles", trace, argumentsOf(now, span), mine.stop.signal);
+      const told = await askTiles(trace, argumentsOf(now, span), mine.stop.signal);
       if (mine.stop.signal.aborted) return;
       const layer = layerOf(told, now.first, now.last);
       layer.coarse = layer.pixel * now.width > 2 * (now.to - now.from); // by the limit of an answer
