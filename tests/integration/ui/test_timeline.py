@@ -155,6 +155,38 @@ SKETCHED = """() => {
 }"""
 
 
+# Answers have larger pixels than were asked for, as of a window with more than an answer's limit.
+COARSE = """() => {
+  const real = window.fetch;
+  window.widths = [];
+  window.fetch = async (path, given) => {
+    const asked = given.body ? JSON.parse(given.body) : {};
+    const answer = await real(path, given);
+    if (asked.question !== "tiles") return answer;
+    window.widths.push(asked.arguments.to_ns - asked.arguments.from_ns);
+    const told = await answer.json();
+    return new Response(JSON.stringify({ ...told, pixel_ns: told.pixel_ns * 64 }), answer);
+  };
+}"""
+
+
+def test_what_is_coarse_by_the_limit_of_an_answer_is_asked_for_again_when_one_zooms(page: Page) -> None:
+    tab, line = timeline(page, "before")
+    tab.evaluate(COARSE)
+    try:
+        line.focus()
+        for key in ("wwww", "wwww", "d"):  # the last of which needs no more than is there
+            for one in key:
+                tab.keyboard.press(one)
+            page.settled()
+        first, second = tab.evaluate("window.widths")
+        assert second < first / 4
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
 def test_a_sketch_says_what_it_is_until_the_index_is_there(page: Page) -> None:
     page.go("/")
     tab = page.tab

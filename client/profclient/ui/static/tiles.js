@@ -6,7 +6,7 @@ import { layerOf } from "./timeline_layout.js";
 
 const LIMIT = 20000; // boxes and cells of an answer
 const AROUND = 0.5; // of the window on either side, so that it can be moved at once
-const SETTLED_MS = 60; // of no further movement, before it is asked
+const SETTLED_MS = 40; // of no further movement, before it is asked: a held key repeats after 30
 const PATIENCE_MS = 300; // longer than this no answer is waited for that nobody wants any more
 const WIDTH_MAX = 16384;
 
@@ -26,8 +26,7 @@ export function tileSource(trace, changed, failed) {
   function sharp(now) {
     const newest = layers[layers.length - 1];
     if (!newest || newest.from > now.from || newest.to < now.to || newest.first > now.first || newest.last < now.last) return false;
-    const pixel = 2 ** Math.max(Math.floor(Math.log2((now.to - now.from) / now.width)), 0);
-    return newest.pixel <= pixel || newest.coarse;
+    return newest.pixel <= pixelOf(now) * (newest.coarse ?? 1);
   }
 
   /** Whether there is a sketch alone: tiles can be asked for when it has been replaced. */
@@ -60,7 +59,7 @@ export function tileSource(trace, changed, failed) {
       const told = await askTiles(trace, argumentsOf(now, span), mine.stop.signal);
       if (mine.stop.signal.aborted) return;
       const layer = layerOf(told, now.first, now.last);
-      layer.coarse = layer.pixel * now.width > 2 * (now.to - now.from); // by the limit of an answer
+      layer.coarse = Math.max(layer.pixel / pixelOf(now), 1); // by the limit of an answer: of a shorter window it may be sharper
       keep(layer);
     } catch (error) {
       if (!mine.stop.signal.aborted) failed(error);
@@ -84,6 +83,9 @@ export function tileSource(trace, changed, failed) {
     close: () => { clearTimeout(timer); wanted = null; asked?.stop.abort(); },
   };
 }
+
+/** The ns of a pixel of the answer. @param {Wanted} wanted */
+const pixelOf = ({ from, to, width }) => 2 ** Math.max(Math.floor(Math.log2((to - from) / width)), 0);
 
 /** More than is in view, as far as there is more. @param {Wanted} now @param {number} span */
 function argumentsOf({ from, to, first, last, width }, span) {

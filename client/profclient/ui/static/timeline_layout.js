@@ -10,7 +10,8 @@ const LEAST_NS = 10; // of a window
  * @typedef {{track: number[], lane: number[], start: Float64Array, lasts: Float64Array, name: number[], kind: number[], row: number[]}} Boxes
  * @typedef {{track: number[], lane: number[], start: Float64Array, count: number[], busy: number[], kinds: number[]}} Cells
  * @typedef {{from: number, to: number, first: number, last: number, pixel: number, left: number, names: (string | null)[],
- *   kinds: string[], boxes: Boxes, cells: Cells, sketch: boolean, coarse?: boolean}} Layer `first`, `last`: tracks that were asked for
+ *   kinds: string[], boxes: Boxes, cells: Cells, sketch: boolean, coarse?: number}} Layer `first`, `last`: tracks that were asked for; `coarse`: how
+ *   much longer a pixel is than it was asked for
  * @typedef {{label: string, row: number, start: number, lasts: number, track: number, lane: number, kind: string}} Box */
 
 /** Zoomed by a factor around a moment, within the trace. @param {Window} window @param {number} factor @param {number} at @param {number} span */
