@@ -59,7 +59,13 @@ def _windows(reader: TraceReader, count: int) -> list[tuple[int, int]]:
 def _answer(trace: Path, place: Path, window: tuple[int, int]) -> tuple[float, float]:
     wall, cpu = time.monotonic(), time.process_time()
     reader = TraceReader(trace, Rollups(place, None, 0, RULES))
-    given: dict[str, Any] = {"first_track": 0, "last_track": None, "limit": LIMIT, "with_tracks": False}
+    given: dict[str, Any] = {
+        "first_track": 0,
+        "last_track": None,
+        "limit": LIMIT,
+        "with_tracks": False,
+        "sketch": False,
+    }
     b"".join(tiles(reader, from_ns=window[0], to_ns=window[1], width=WIDTH, **given))
     return time.monotonic() - wall, time.process_time() - cpu
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -117,7 +118,7 @@ class OfflineTraces:
                 with suppress(BrokenPipeError):  # it has ended already, and says why
                     process.stdin.write(json.dumps(request).encode())
                     process.stdin.close()
-                while piece := process.stdout.read(PIECE_BYTES):
+                while piece := os.read(process.stdout.fileno(), PIECE_BYTES):
                     yield piece
                 said = process.stderr.read()
             except GeneratorExit:

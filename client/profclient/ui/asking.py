@@ -30,6 +30,7 @@ QUESTIONS: Final = frozenset(
             "sql",
             "traces",
             "tiles",
+            "tiles_index",
             "event",
             "search",
         ),
@@ -41,9 +42,11 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 LISTED_MAX: Final = 1000
 AT_ONCE: Final = 4
 """Questions that are answered side by side; each may hold a whole answer."""
-GLANCES: Final = frozenset(("tiles", "event"))
+GLANCES: Final = frozenset(("tiles", "tiles_index", "event"))
 GLANCES_AT_ONCE: Final = 2
 """Of those that are asked while somebody moves: they wait for no question that reads a whole trace."""
+LINES: Final = frozenset(("tiles_index",))
+"""Their answers are told as they come: they say how far something is."""
 _ARGUMENT: Final = re.compile(r"[a-z][a-z_]{0,39}")
 _TAKEN: Final = frozenset(("question", "trace", "id", "capture", "verb", "self"))  # by the call itself
 
@@ -101,6 +104,11 @@ class Library:
         """The whole answer. It is given up where who asked goes away. Raises ClientError."""
         with self.asked(asker, glance=asked.name in GLANCES) as traces:
             return _whole(traces.ask(asked.name, asked.trace, **asked.arguments))
+
+    def lines(self, asked: Question, asker: socket.socket) -> Iterator[bytes]:
+        """The answer as it comes, in pieces that end anywhere; given up as above. Raises ClientError."""
+        with self.asked(asker, glance=asked.name in GLANCES) as traces:
+            yield from traces.ask(asked.name, asked.trace, **asked.arguments)
 
     @contextmanager
     def asked(self, asker: socket.socket, *, glance: bool = False) -> Iterator[Traces]:

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from profclient.errors import BusyError, ClientError, DeniedError, NotFoundError, TimeoutExpired, UsageError
-from profclient.ui.asking import checked
+from profclient.ui.asking import LINES, Question, checked
 from profclient.ui.gate import NO_ORIGIN
 from profclient.ui.handed import handed
 from profclient.ui.now import WATCH, WRITES
@@ -133,12 +133,18 @@ class Handler(Replies):
         elif self.path == "/api/perfetto":
             self._send_trace(asked)
         elif self.path == "/api/ask":
-            found = self.page_server.library.answer(checked(asked), cast("socket.socket", self.connection))
-            self.send(HTTPStatus.OK, _JSON, found)
+            self._answer(checked(asked))
         elif self.page_server.write and self.path in WRITES:
             self._send_json(WRITES[self.path](asked))
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.")
+
+    def _answer(self, asked: Question) -> None:
+        library, asker = self.page_server.library, cast("socket.socket", self.connection)
+        if asked.name in LINES:
+            self._stream(library.lines(asked, asker))
+        else:
+            self.send(HTTPStatus.OK, _JSON, library.answer(asked, asker))
 
     def _enter(self, body: bytes) -> None:
         """A key that is good once, for the session's: by a form in a file of the user's, or by our own page."""

@@ -105,6 +105,7 @@ class CallsGathered:
         self._sort_of_name = np.zeros(0, dtype=np.uint8)
         self._operator = rules.Named(lambda name: name.startswith(("aten::", "PjitFunction(")))
         self._parts: dict[Call, list[tuple[Array, ...]]] = {call: [] for call in Call}
+        self.rows = 0  # that are held
 
     def add(self, table: EventTable) -> None:
         """Take in the next stretch of the trace."""
@@ -121,6 +122,7 @@ class CallsGathered:
             chosen = rows[sort[rows] == call]
             if call in _KINDS:
                 chosen = chosen[rules.is_kind(kinds[chosen], *_KINDS[Call(call)])]
+            self.rows += len(chosen)
             op, function = self._for_whom(table, chosen, _FOR_WHOM.get(Call(call), 0))
             end = start[chosen] + lasting[chosen]
             thread, name = (table.column(column)[chosen] for column in ("thread", "name"))

@@ -53,15 +53,16 @@ class Allocations:
 
 
 class Facts:
-    """Of one trace. Raises Exhausted for one too large to be gathered."""
+    """Of one trace of any size. Exhausted where what is gathered of it, 170 bytes a row, does not fit into a worker."""
 
     def __init__(self, reader: TraceReader) -> None:
-        check_size(len(reader), "export a --window of the trace, import that, and ask it")
         marks, calls = StepMarks(), CallsGathered(own_tracks(reader.meta))
         work, memory, samples = WorkGathered(), _MemoryGathered(), _SamplesSeen()
         for table in reader.iterate(_COLUMNS, args=False):
             for gathering in (marks, calls, work, memory, samples):
                 gathering.add(table)
+            held = calls.rows + work.rows + memory.rows
+            check_size(held, "export a --window of the trace, import that, and ask it")
         self.reader = reader
         self.measured: Measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
         self.work: Work = work.work()
@@ -191,12 +192,14 @@ class _MemoryGathered:
     def __init__(self) -> None:
         self._named = rules.Named(MEMORY_NAME.__eq__)
         self._parts: list[tuple[Array, ...]] = []
+        self.rows = 0  # that are held
 
     def add(self, table: EventTable) -> None:
         if "bytes" not in table.columns:
             return
         rows = np.flatnonzero(self._named.of(table))
         rows = rows[table.columns["bytes"][rows] != NO_END]
+        self.rows += len(rows)
         self._parts.append(tuple(table.column(name)[rows] for name in ("device_type", "device", "start", "bytes")))
 
     def allocations(self) -> list[Allocations]:

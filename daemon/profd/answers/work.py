@@ -48,14 +48,17 @@ class WorkGathered:
     def __init__(self) -> None:
         self._work: list[tuple[Array, ...]] = []
         self._calls: list[tuple[Array, ...]] = []
+        self.rows = 0  # that are held
 
     def add(self, table: EventTable) -> None:
         """Take in the next stretch of the trace."""
         kinds, start = table.column("kind"), table.columns["start"]
         calls = np.flatnonzero(rules.is_kind(kinds, *CALLS))
         self._calls.append((calls + table.first_row, start[calls]))
+        self.rows += len(calls)
         rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
         if len(rows):
+            self.rows += len(rows)
             end = start[rows] + durations(table)[rows]
             said = (table.column(name)[rows] for name in _SAID)
             self._work.append((rows + table.first_row, start[rows], end, *said))

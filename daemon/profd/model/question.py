@@ -54,6 +54,7 @@ class Question:
     audited: str = ""  # its verb in the audit log, `trace.<verb>`; empty: its name
     with_record: bool = False  # the answer is an object, and `trace` in it is what `profctl list` says of the trace
     rollups: tuple[str, ...] = ()  # files beside a trace in which what is worked out of it may be kept (docs/store.md)
+    rollups_of: str = ""  # the question of the same version by whose rules these files are; empty: its own
     version: int = 1  # of the answer's rules: counts up when the same trace is answered differently
 
     @property

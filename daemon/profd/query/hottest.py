@@ -10,6 +10,8 @@ from profd import _engine
 from profd.events import NO_ROW
 from profd.events.table import Array
 
+_NONE = -1  # no place
+
 
 def hottest(above: Array, weight: Array, limit: int) -> list[tuple[int, int]]:
     """(path, depth): the hottest ones from the roots on, each before those below it, the hotter first.
@@ -17,50 +19,58 @@ def hottest(above: Array, weight: Array, limit: int) -> list[tuple[int, int]]:
     `above`: the path above each, or NO_ROW. `weight`: int64.
     """
     below = _Children(above, weight)
+    chosen = set(below.order) if len(below.order) <= limit else _chosen(below, weight, limit)
+    return _in_order(below, chosen)
+
+
+def _chosen(below: _Children, weight: Array, limit: int) -> set[int]:
     chosen: set[int] = set()
     waiting: list[tuple[int, int, int]] = []
 
-    def wait_for(place: int | None) -> None:
-        if place is not None:
-            number = int(below.order[place])
+    def wait_for(place: int) -> None:
+        if place != _NONE:
+            number = below.order[place]
             heapq.heappush(waiting, (-int(weight[number]), number, place))
 
-    wait_for(below.first(NO_ROW))
+    wait_for(below.root)
     while waiting and len(chosen) < limit:
         _, number, place = heapq.heappop(waiting)
         chosen.add(number)
-        wait_for(below.next(place))  # none of its siblings is hotter than the next
-        wait_for(below.first(number))
-    return _in_order(below, chosen)
+        wait_for(below.following[place])  # none of its siblings is hotter than the next
+        wait_for(below.first[number])
+    return chosen
 
 
 def _in_order(below: _Children, chosen: set[int]) -> list[tuple[int, int]]:
     shown: list[tuple[int, int]] = []
-    waiting = [(below.first(NO_ROW), 0)]
+    waiting = [(below.root, 0)]
     while waiting:
         place, depth = waiting.pop()
-        if place is None or int(below.order[place]) not in chosen:
+        if place == _NONE or (number := below.order[place]) not in chosen:
             continue  # nor are those after it
-        number = int(below.order[place])
         shown.append((number, depth))
-        waiting += [(below.next(place), depth), (below.first(number), depth + 1)]
+        waiting += [(below.following[place], depth), (below.first[number], depth + 1)]
     return shown
 
 
 class _Children:
-    """The paths below each path in one row: `order`, where siblings stand together, the hottest first."""
+    """The paths below each path in one row: `order`, where siblings stand together, the hottest first.
+
+    Lists, as they are looked at one by one. `root`: the place of the first root; `first`: by path, that of the first
+    one below it; `following`: by place, that of the next sibling.
+    """
 
     def __init__(self, above: Array, weight: Array) -> None:
         by_weight = _engine.argsort(-weight)
-        self.order = by_weight[_engine.argsort(above[by_weight])]
-        self._above = above[self.order]
-
-    def first(self, path: int) -> int | None:
-        """Where those below a path begin."""
-        place = int(np.searchsorted(self._above, path))
-        return place if place < len(self._above) and self._above[place] == path else None
-
-    def next(self, place: int) -> int | None:
-        """Where the next sibling of what stands at a place does."""
-        following = place + 1
-        return following if following < len(self._above) and self._above[following] == self._above[place] else None
+        order = by_weight[_engine.argsort(above[by_weight])]
+        callers = above[order]
+        begins = np.flatnonzero(np.diff(callers, prepend=NO_ROW - 1))
+        first = np.full(len(above) + 1, _NONE)  # the last is NO_ROW's
+        first[callers[begins]] = begins
+        following = np.arange(1, len(order) + 1)
+        following[begins[1:] - 1] = _NONE
+        following[-1:] = _NONE
+        self.order: list[int] = order.tolist()
+        self.first: list[int] = first.tolist()
+        self.following: list[int] = following.tolist()
+        self.root = self.first[-1]

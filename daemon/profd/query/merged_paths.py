@@ -152,21 +152,28 @@ def times_of(
 
 def as_json(paths: PathTimes, names: list[str], shown: list[tuple[int, int]], window: int) -> list[dict[str, Any]]:
     """The nodes of docs/json.md, of these (path, depth)."""
-    device = paths.device
-    found = []
-    for number, depth in shown:
-        code, total = int(paths.name[number]), int(paths.total[number])
-        what = words_of(names[code] if code >= 0 else "", int(paths.kind[number]), int(paths.device_type[number]))
-        found.append(
-            {
-                "depth": depth,
-                **what,
-                "count": int(paths.count[number]),
-                "total_ns": total,
-                "self_ns": int(paths.own[number]),
-                "device_total_ns": int(device[number]),
-                "share": round(total / window, 6) if window else None,
-                "recursive": bool(paths.inner[number] > 0),
-            }
-        )
-    return found
+    numbers = np.array([number for number, _ in shown], dtype=np.int64)
+    columns = (
+        paths.name,
+        paths.kind,
+        paths.device_type,
+        paths.count,
+        paths.total,
+        paths.own,
+        paths.device,
+        paths.inner,
+    )
+    rows = zip(shown, *(column[numbers].tolist() for column in columns), strict=True)
+    return [
+        {
+            "depth": depth,
+            **words_of(names[code] if code >= 0 else "", kind, device_type),
+            "count": count,
+            "total_ns": total,
+            "self_ns": own,
+            "device_total_ns": device,
+            "share": round(total / window, 6) if window else None,
+            "recursive": inner > 0,
+        }
+        for (_, depth), code, kind, device_type, count, total, own, device, inner in rows
+    ]

@@ -69,7 +69,7 @@ def _answer_kept(
     question: Question, function: Callable[..., Any], layouts: Sequence[Layout], fds: Sequence[int]
 ) -> dict[str, Any]:
     """The answer to captures by what was kept of their traces, or that it needs their events."""
-    rules = rules_of(question.name, question.version)
+    rules = rules_of(question.rollups_of or question.name, question.version)
     captures = [Captured.of_kept(_kept(files, rules) for files in of_all) for of_all in unpacked(fds[-1], layouts)]
     try:
         found = function(*captures)
@@ -89,7 +89,7 @@ def _kept(files: Mapping[str, memoryview], rules: str) -> tuple[TraceMeta, Rollu
 def _rollups(question: Question, names: Sequence[str], args: dict[str, Any]) -> Iterator[Rollups]:
     """Those of each trace that is asked, in the order of their arguments."""
     fresh = Path(args[_STAGING]) if _STAGING in args else None
-    rules = rules_of(question.name, question.version)
+    rules = rules_of(question.rollups_of or question.name, question.version)
     number = 0
     for name in names:
         kept = args.get(index(name))
@@ -112,6 +112,7 @@ def _write_rows(pieces: Iterator[tuple[int, bytes]], out: BinaryIO, progress: Pr
     written = 0
     for count, lines in pieces:
         out.write(lines)
+        out.flush()  # somebody may be waiting for these
         written += count
         progress("answering", -1)
     return written

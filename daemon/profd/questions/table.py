@@ -21,6 +21,10 @@ _LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "gr
 
 _MERGED_DIFF: Final = "profd.query.merged_diff:merged_diff"
 
+_TILES: Final = ("tiles-lanes", "tiles-boxes", "tiles-cells")
+_TILES_VERSION: Final = 2  # another form of its files
+_TILES_INDEX: Final = "profd.query.tiles.timeline:index_lines"
+
 _PART: Final = (
     Integer("from_ns", "Only from here on, counted from the trace's first event."),
     Integer("to_ns", "Only up to here, counted from the trace's first event."),
@@ -246,10 +250,18 @@ _TABLE: Final = (
             Integer("last_track", "Only up to this one.", least=0),
             Integer("limit", "So many boxes and counts; pixels grow until so few are left.", 50_000, 1, TILE_ROWS_MAX),
             Flag("with_tracks", "Which tracks there are, too."),
+            Flag("sketch", "Of a sample, where nothing is kept of the trace and to read it all would take long."),
         ),
         cost=Cost.GLANCE,
-        rollups=("tiles-lanes", "tiles-boxes", "tiles-cells"),
-        version=2,  # another form of its files
+        rollups=_TILES,
+        version=_TILES_VERSION,
+    ),
+    Question(
+        *("tiles_index", "Keeps what the timeline is drawn from, and says how far it is.", _TILES_INDEX, ROWS),
+        cost=Cost.GLANCE,  # what somebody who moves about waits for
+        rollups=_TILES,
+        rollups_of="tiles",
+        version=_TILES_VERSION,
     ),
     Question(
         *("event", "One event: its times, arguments, stack, and what it is within.", "profd.query.event:event", VALUE),

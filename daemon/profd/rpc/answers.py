@@ -9,7 +9,7 @@ from typing import Final
 from profd.errors import BadInput
 from profd.fairness.shares import Holder
 from profd.limits import ANSWER_BYTES_MAX, RPC_CHUNK_BYTES, MiB
-from profd.model.question import Cost
+from profd.model.question import AnswerKind, Cost
 from profd.questions.library import Library
 from profd.questions.reading import Asked, with_record
 from profd.rpc.calls import HeldAnswers
@@ -35,7 +35,7 @@ class Answers:
 
         Raises the job's error, Exhausted where the client does not read for too long, and Refused.
         """
-        if asked.question.cost is not Cost.LONG:
+        if asked.question.cost is not Cost.LONG and asked.question.answer is not AnswerKind.ROWS:
             text = await self._short(asked)
             for at in range(0, len(text), RPC_CHUNK_BYTES):
                 yield text[at : at + RPC_CHUNK_BYTES]

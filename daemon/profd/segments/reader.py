@@ -150,6 +150,14 @@ class TraceReader:
             if len(kept):
                 yield _numbered(table, kept)
 
+    def sampled(self, columns: Collection[str], segments: Iterable[int]) -> Generator[EventTable]:
+        """Yield of each of these segments, in order, the row group in the middle, as `iterate` has tables.
+
+        Of the trace's first segment it is the first one: what lasts through the trace begins there.
+        """
+        parts = [(self.segments[one], SegmentFile.middle if one else SegmentFile.first) for one in segments]
+        yield from self._tables(parts, columns, False)
+
     def row_groups(self, names: Collection[str]) -> Iterator[RowGroup]:
         """Yield row groups in order, with those of these columns of the contract that have values.
 

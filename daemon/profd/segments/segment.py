@@ -197,6 +197,14 @@ class SegmentFile:
         """All row groups as one run."""
         return [list(range(self._metadata.num_row_groups))]
 
+    def middle(self) -> list[list[int]]:
+        """The row group in the middle."""
+        return [[self._metadata.num_row_groups // 2]]
+
+    def first(self) -> list[list[int]]:
+        """The first row group."""
+        return [[0]]
+
     def load(self, groups: list[int], columns: Collection[str] | None, args: Args) -> Stretch:
         """The rows of neighbouring groups. `columns` None: all; `start` comes along always."""
         wanted = self._wanted(columns, args)

@@ -131,6 +131,106 @@ def test_old_tiles_stay_while_new_ones_come_and_stale_questions_are_given_up(pag
     assert page.complaints == []
 
 
+# The answer to the first question for tiles says that it is a sketch, and what it is replaced by waits for `release`.
+SKETCHED = """() => {
+  const real = window.fetch;
+  window.heard = [];
+  const held = new Promise((done) => { window.release = done; });
+  window.fetch = async (path, given) => {
+    const asked = given.body ? JSON.parse(given.body) : {};
+    if (asked.question === "tiles_index") {
+      window.heard.push("index");
+      const gone = new Promise((_, left) => given.signal.addEventListener("abort", () => {
+        window.heard.push("given up");
+        left(given.signal.reason);
+      }));
+      await Promise.race([held, gone]);
+      return real(path, given);
+    }
+    if (asked.question === "tiles") window.heard.push(asked.arguments.sketch ? "sketch" : "tiles");
+    const answer = await real(path, given);
+    if (!asked.arguments?.sketch) return answer;
+    return new Response(JSON.stringify({ ...await answer.json(), sketch: { events: 10, of: 40 } }), answer);
+  };
+}"""
+
+
+# Answers have larger pixels than were asked for, as of a window with more than an answer's limit.
+COARSE = """() => {
+  const real = window.fetch;
+  window.widths = [];
+  window.fetch = async (path, given) => {
+    const asked = given.body ? JSON.parse(given.body) : {};
+    const answer = await real(path, given);
+    if (asked.question !== "tiles") return answer;
+    window.widths.push(asked.arguments.to_ns - asked.arguments.from_ns);
+    const told = await answer.json();
+    return new Response(JSON.stringify({ ...told, pixel_ns: told.pixel_ns * 64 }), answer);
+  };
+}"""
+
+
+def test_what_is_coarse_by_the_limit_of_an_answer_is_asked_for_again_when_one_zooms(page: Page) -> None:
+    tab, line = timeline(page, "before")
+    tab.evaluate(COARSE)
+    try:
+        line.focus()
+        for key in ("wwww", "wwww", "d"):  # the last of which needs no more than is there
+            for one in key:
+                tab.keyboard.press(one)
+            page.settled()
+        first, second = tab.evaluate("window.widths")
+        assert second < first / 4
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
+def test_a_sketch_says_what_it_is_until_the_index_is_there(page: Page) -> None:
+    page.go("/")
+    tab = page.tab
+    tab.evaluate(SKETCHED)
+    try:
+        tab.evaluate("(hash) => { location.hash = hash; }", f"/trace/{page.traces['before']}")
+        region = tab.get_by_role("region", name="Timeline")
+        region.get_by_text("A sketch, by 10 of 40 events. Building the index:").wait_for()
+        line = tab.get_by_role("application", name="Timeline")
+        line.scroll_into_view_if_needed()
+        until(lambda: line.evaluate(DRAWN, RULER + LANE / 2) > 0, "the sketch is drawn")
+        hatched = line.evaluate(DRAWN, RULER + LANE / 2)
+        line.focus()
+        for key in "wwd":  # it is as sharp as it can be
+            tab.keyboard.press(key)
+        tab.keyboard.press("0")
+        assert tab.evaluate("window.heard") == ["sketch", "index"]
+        tab.evaluate("window.release()")
+        page.settled()
+        assert tab.evaluate("window.heard") == ["sketch", "index", "tiles"]
+        assert region.get_by_text("A sketch").count() == 0
+        assert line.evaluate("(one) => document.activeElement === one")
+        assert hatched < 0.8 < 0.9 < line.evaluate(DRAWN, RULER + LANE / 2)
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
+def test_the_index_of_a_page_that_is_left_is_given_up(page: Page) -> None:
+    page.go("/")
+    tab = page.tab
+    tab.evaluate(SKETCHED)
+    try:
+        tab.evaluate("(hash) => { location.hash = hash; }", f"/trace/{page.traces['before']}")
+        tab.get_by_text("A sketch, by 10 of 40 events.").wait_for()
+        page.go("/")
+        assert tab.evaluate("window.heard") == ["sketch", "index", "given up"]
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
 def test_names_are_searched_in_the_timeline(page: Page) -> None:
     tab, _ = timeline(page, "before")
     search = tab.get_by_role("searchbox", name="Search names in the timeline")

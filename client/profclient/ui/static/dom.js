@@ -45,20 +45,20 @@ const awaited = new Map();
 /** Fill an element with what comes, with what is said meanwhile, or with what went wrong. What it waited for before is
  * given up: the server hears of it, and ends the question.
  * @template T @param {Element} element @param {(signal: AbortSignal) => Promise<T>} asked
- * @param {(answer: T) => Content[]} shown @returns {Promise<void>} */
-export async function load(element, asked, shown) {
+ * @param {(answer: T) => Content[]} shown @param {Element} [waiting] what is said meanwhile @returns {Promise<void>} */
+export async function load(element, asked, shown, waiting = h("p", { class: "dim" }, "Asking …")) {
   awaited.get(element)?.abort();
   const mine = new AbortController();
   awaited.set(element, mine);
   element.setAttribute("aria-busy", "true");
-  const slow = setTimeout(() => fill(element, h("p", { class: "dim" }, "Asking …")), SLOW_MS);
+  const slow = setTimeout(() => fill(element, waiting), SLOW_MS);
   mine.signal.addEventListener("abort", () => clearTimeout(slow));
   try {
     const answer = await asked(mine.signal);
     if (!mine.signal.aborted) fill(element, ...shown(answer));
   } catch (error) {
     const final = FINAL.includes(/** @type {any} */ (error).kind);
-    if (!mine.signal.aborted) fill(element, problem(error, final ? undefined : () => load(element, asked, shown)));
+    if (!mine.signal.aborted) fill(element, problem(error, final ? undefined : () => load(element, asked, shown, waiting)));
   } finally {
     clearTimeout(slow);
     if (awaited.get(element) === mine) {

@@ -85,10 +85,11 @@ export function graphOf(tree, sight) {
   /** @param {number} place @param {{left: number, width: number}} within @param {boolean} around */
   function element(place, within, around) {
     const box = all[place];
+    const words = sight.words(box, total);
     const thin = !around && (box.width / within.width) * wide < THIN;
     const made = h("div", {
       class: `box ${sight.kind(box.node)}${thin ? " thin" : ""}`, role: "treeitem", tabindex: -1,
-      "aria-level": box.depth + 1, "aria-label": sight.words(box, total), title: sight.words(box, total), "data-place": place,
+      "aria-level": box.depth + 1, "aria-label": words, title: words, "data-place": place,
     }, thin ? null : shown(box.node.name));
     made.style.left = around ? "0" : `${(100 * (box.left - within.left)) / within.width}%`;
     made.style.width = around ? "100%" : `${(100 * box.width) / within.width}%`;

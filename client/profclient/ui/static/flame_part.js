@@ -38,8 +38,12 @@ export function flamePart(trace) {
       !tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree),
     ]);
   };
-  const offer = (/** @type {any} */ tracks) => fill(thread, h("option", { value: "" }, "all, merged"), ...threadsOf(tracks).slice(0, THREADS_MAX)
+  const offer = (/** @type {any} */ tracks) => {
+    const chosen = thread.value; // from what was offered before
+    fill(thread, h("option", { value: "" }, "all, merged"), ...threadsOf(tracks).slice(0, THREADS_MAX)
     .map(({ id, name }) => h("option", { value: id }, name)));
+    if ([...thread.options].some((one) => one.value === chosen)) thread.value = chosen;
+  };
   const offerMemory = () => of.append(h("option", { value: MEMORY }, "memory at its peak"));
   const choices = h("p", { class: "line" }, h("label", {}, "Of ", of), h("label", {}, "Thread ", thread), whose);
   const anew = () => {

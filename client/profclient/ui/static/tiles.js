@@ -1,12 +1,12 @@
 // @ts-check
 // Tiles of a timeline: asked for as somebody looks, one question at a time; what was there stays until the next is.
 
-import { ask } from "./ask.js";
+import { askTiles } from "./ask.js";
 import { layerOf } from "./timeline_layout.js";
 
 const LIMIT = 20000; // boxes and cells of an answer
 const AROUND = 0.5; // of the window on either side, so that it can be moved at once
-const SETTLED_MS = 60; // of no further movement, before it is asked
+const SETTLED_MS = 40; // of no further movement, before it is asked: a held key repeats after 30
 const PATIENCE_MS = 300; // longer than this no answer is waited for that nobody wants any more
 const WIDTH_MAX = 16384;
 
@@ -26,12 +26,15 @@ export function tileSource(trace, changed, failed) {
   function sharp(now) {
     const newest = layers[layers.length - 1];
     if (!newest || newest.from > now.from || newest.to < now.to || newest.first > now.first || newest.last < now.last) return false;
-    const pixel = 2 ** Math.max(Math.floor(Math.log2((now.to - now.from) / now.width)), 0);
-    return newest.pixel <= pixel || newest.coarse;
+    return newest.pixel <= pixelOf(now) * (newest.coarse ?? 1);
   }
+
+  /** Whether there is a sketch alone: tiles can be asked for when it has been replaced. */
+  const sketched = () => layers.some((layer) => layer.sketch);
 
   /** @param {Wanted} now @param {number} span */
   function look(now, span) {
+    if (sketched()) return;
     wanted = sharp(now) ? null : now;
     clearTimeout(timer);
     if (wanted) timer = window.setTimeout(() => next(span), SETTLED_MS);
@@ -53,10 +56,10 @@ export function tileSource(trace, changed, failed) {
     asked = mine;
     wanted = null;
     try {
-      const told = await ask("tiles", trace, argumentsOf(now, span), mine.stop.signal);
+      const told = await askTiles(trace, argumentsOf(now, span), mine.stop.signal);
       if (mine.stop.signal.aborted) return;
       const layer = layerOf(told, now.first, now.last);
-      layer.coarse = layer.pixel * now.width > 2 * (now.to - now.from); // by the limit of an answer
+      layer.coarse = Math.max(layer.pixel / pixelOf(now), 1); // by the limit of an answer: of a shorter window it may be sharper
       keep(layer);
     } catch (error) {
       if (!mine.stop.signal.aborted) failed(error);
@@ -80,6 +83,9 @@ export function tileSource(trace, changed, failed) {
     close: () => { clearTimeout(timer); wanted = null; asked?.stop.abort(); },
   };
 }
+
+/** The ns of a pixel of the answer. @param {Wanted} wanted */
+const pixelOf = ({ from, to, width }) => 2 ** Math.max(Math.floor(Math.log2((to - from) / width)), 0);
 
 /** More than is in view, as far as there is more. @param {Wanted} now @param {number} span */
 function argumentsOf({ from, to, first, last, width }, span) {

@@ -26,7 +26,8 @@ const HELP = "W and S zoom, A and D move, a click or Enter chooses, arrow keys g
 
 /** @param {string} trace @param {any} told of `tiles`, with tracks, of the whole trace @param {any[]} steps of `steps`
  * @param {(window: Window) => void} narrow @param {(name: string) => void} inTop
- * @returns {{element: Element, see: (window: Window) => void, mark: (steps: any[]) => void, close: () => void}} `mark`: steps that came later */
+ * @returns {{element: Element, see: (window: Window) => void, mark: (steps: any[]) => void, view: () => Window, close: () => void}}
+ * `mark`: steps that came later */
 export function timeline(trace, told, steps, narrow, inTop) {
   const span = Math.max(Number(told.to_ns), 1);
   const tracks = tracksOf(told.tracks);
@@ -137,7 +138,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
     return { x: event.clientX - left, y: event.clientY - top };
   }
 
-  /** What is there. @param {{x: number, y: number}} point @returns {{box: Box | null, cell: {count: number, busy: number} | null}} */
+  /** What is there. @param {{x: number, y: number}} point @returns {{box: Box | null, cell: import("./timeline_layout.js").Cell | null}} */
   function under({ x, y }) {
     const deepness = y - RULER + scroller.scrollTop;
     const { first } = between(tracks, deepness, deepness);
@@ -268,6 +269,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
     if (!drag) {
       const { box, cell } = under(here);
       if (box) say(`${shown(box.label)}: ${duration(box.lasts)}`);
+      else if (cell && cell.sketch) say(`about ${counted(cell.count, "event")}: a sketch, by a sample of the trace`);
       else if (cell) say(`${counted(cell.count, "event")}, ${duration(cell.busy)} in all, too short to be seen here`);
       else if (!chosen) say("");
       return;
@@ -325,9 +327,10 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const element = h("div", {}, tools, scroller, said, wrong, event.element, help, left && h("p", { class: "dim" }, left));
   changed();
   const mark = (/** @type {any[]} */ known) => { marks = known.map(markOf); draw(); };
-  return { element, see, mark, close: () => { source.close(); dark.removeEventListener("change", draw); } };
+  return { element, see, mark, view: () => view, close: () => { source.close(); dark.removeEventListener("change", draw); } };
 }
 
-/** What a timeline begins with. @param {string} trace @param {AbortSignal} signal */
-export const firstTiles = (trace, signal) =>
-  ask("tiles", trace, { width: 1024, last_track: FIRST_TRACKS - 1, limit: 20000, with_tracks: true }, signal);
+/** What a timeline begins with; `sketch`: an estimate where it would take long to read all events.
+ * @param {string} trace @param {AbortSignal} signal @param {boolean} sketch */
+export const firstTiles = (trace, signal, sketch) =>
+  ask("tiles", trace, { width: 1024, last_track: FIRST_TRACKS - 1, limit: 20000, with_tracks: true, sketch }, signal);

@@ -10,7 +10,8 @@ const LEAST_NS = 10; // of a window
  * @typedef {{track: number[], lane: number[], start: Float64Array, lasts: Float64Array, name: number[], kind: number[], row: number[]}} Boxes
  * @typedef {{track: number[], lane: number[], start: Float64Array, count: number[], busy: number[], kinds: number[]}} Cells
  * @typedef {{from: number, to: number, first: number, last: number, pixel: number, left: number, names: (string | null)[],
- *   kinds: string[], boxes: Boxes, cells: Cells, coarse?: boolean}} Layer `first`, `last`: tracks that were asked for
+ *   kinds: string[], boxes: Boxes, cells: Cells, sketch: boolean, coarse?: number}} Layer `first`, `last`: tracks that were asked for; `coarse`: how
+ *   much longer a pixel is than it was asked for
  * @typedef {{label: string, row: number, start: number, lasts: number, track: number, lane: number, kind: string}} Box */
 
 /** Zoomed by a factor around a moment, within the trace. @param {Window} window @param {number} factor @param {number} at @param {number} span */
@@ -70,7 +71,7 @@ export function layerOf(told, first, last) {
   const moments = (/** @type {any[]} */ offsets) => Float64Array.from(offsets, (one) => from + Number(one));
   const boxes = { ...told.boxes, start: moments(told.boxes.start), lasts: Float64Array.from(told.boxes.lasts, Number) };
   const cells = { ...told.cells, start: moments(told.cells.start), busy: told.cells.busy.map(Number) };
-  return { from, to: Number(told.to_ns), first, last, pixel: Number(told.pixel_ns), left: told.left_out, names: told.names, kinds: told.kinds, boxes, cells };
+  return { from, to: Number(told.to_ns), first, last, pixel: Number(told.pixel_ns), left: told.left_out, names: told.names, kinds: told.kinds, boxes, cells, sketch: Boolean(told.sketch) };
 }
 
 /** @param {Layer} layer @param {number} at @returns {Box} */
@@ -92,11 +93,13 @@ export function boxAt(layer, track, lane, at, slack) {
   return found < 0 ? null : boxOf(layer, found);
 }
 
-/** The cell of a lane at a moment. @param {Layer} layer @param {number} track @param {number} lane @param {number} at */
-export function cellAt({ cells, pixel }, track, lane, at) {
+/** @typedef {{count: number, busy: number, sketch: boolean}} Cell `sketch`: an estimate */
+
+/** The cell of a lane at a moment. @param {Layer} layer @param {number} track @param {number} lane @param {number} at @returns {Cell | null} */
+export function cellAt({ cells, pixel, sketch }, track, lane, at) {
   for (let one = 0; one < cells.count.length; one++) {
     if (cells.track[one] !== track || cells.lane[one] !== lane || cells.start[one] > at || cells.start[one] + pixel <= at) continue;
-    return { count: cells.count[one], busy: cells.busy[one] };
+    return { count: cells.count[one], busy: cells.busy[one], sketch };
   }
   return null;
 }

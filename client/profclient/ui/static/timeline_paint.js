@@ -9,6 +9,7 @@ export const RULER = 38; // pixels of the ruler and of the steps
 const CHAR = 6.7; // pixels of a letter
 const NAMED = 26; // pixels of a box with a name
 const TICK = 110; // pixels between moments of the ruler, at least
+const HATCH = 9; // pixels between lines across a sketch
 const FAINT = 0.3; // of a pixel with something in it
 
 /** @typedef {import("./timeline_layout.js").Window} Window
@@ -68,7 +69,22 @@ function paintLayer(paint, scene, layer) {
   stepLines(paint, scene);
   haze(paint, scene, layer);
   boxes(paint, scene, layer);
+  if (layer.sketch) hatch(paint, scene, Math.max(above, RULER), Math.min(below, scene.height));
   paint.restore();
+}
+
+/** Lines across what is an estimate. @param {CanvasRenderingContext2D} paint @param {Scene} scene @param {number} above
+ * @param {number} below */
+function hatch(paint, { width, color }, above, below) {
+  paint.strokeStyle = color("back");
+  paint.lineWidth = 3;
+  paint.beginPath();
+  for (let x = GUTTER - (below - above); x < width; x += HATCH) {
+    paint.moveTo(x, below);
+    paint.lineTo(x + below - above, above);
+  }
+  paint.stroke();
+  paint.lineWidth = 1;
 }
 
 /** @param {CanvasRenderingContext2D} paint @param {Scene} scene @param {Layer} layer */

@@ -8,6 +8,7 @@ import { devicesPart } from "./devices.js";
 import { fill, h, leave, load, problem, section } from "./dom.js";
 import { flamePart } from "./flame_part.js";
 import { memoryPart } from "./memory.js";
+import { sketched } from "./sketch.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
 import { table } from "./table.js";
@@ -108,14 +109,25 @@ export function tracePage(id, given) {
     return [h("p", {}, stepWords(told)), drawn.element];
   });
   narrow();
-  const drawn = load(times, (signal) => firstTiles(id, signal), (told) => {
-    if (told.start_ns === null) return [h("p", { class: "dim" }, "There is no event in this trace.")];
-    begin = BigInt(told.start_ns);
+  const draw = (/** @type {any} */ told) => {
+    const before = line?.view(); // of the sketch
+    line?.close();
     graph.offer(told.tracks);
     line = timeline(id, told, all, goTo, rows.find);
-    follow();
-    return [line.element];
-  });
+    if (before) line.see(before);
+    else follow();
+    return line.element;
+  };
+  /** @type {Promise<void> | null} */
+  let indexed = null;
+  const drawn = load(times, (signal) => firstTiles(id, signal, true), (told) => {
+    if (told.start_ns === null) return [h("p", { class: "dim" }, "There is no event in this trace.")];
+    begin = BigInt(told.start_ns);
+    if (!told.sketch) return [draw(told)];
+    const sketch = sketched(id, told, draw);
+    indexed = sketch.done;
+    return [sketch.element];
+  }).then(() => indexed);
   load(found, async (signal) => {
     await Promise.all([seen, drawn]); // the longest question comes last
     signal.throwIfAborted();

@@ -34,8 +34,10 @@ export function size(count) {
 /** `1 event`, `2 events`. @param {number} number @param {string} noun */
 export const counted = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
 
+const WHOLE = new Intl.NumberFormat("en"); // made once: to find it for each number takes as long as to write it
+
 /** @param {number | bigint} number */
-export const whole = (number) => number.toLocaleString("en");
+export const whole = (number) => WHOLE.format(number);
 
 /** @param {number | null | undefined} share */
 export const percent = (share) => (share === null || share === undefined ? "-" : `${(100 * share).toFixed(1)} %`);

@@ -20,6 +20,7 @@ from profd.events import Kind
 from profd.events.table import Array
 from profd.model.run_times import RunTimes
 from profd.query.captured import Member
+from profd.query.whole import check_size
 from profd.segments.meta import TraceMeta
 
 
@@ -52,6 +53,8 @@ class Rank:
 def look_at(member: Member) -> Rank:
     """Read one trace, twice. Raises Exhausted for one of too many events."""
     reader = member.open()
+    # `recorded` keeps operators, which any row may be.
+    check_size(len(reader), "export a --window of the trace, import that, and ask it")
     facts, found = Facts(reader), recorded(reader)
     measured = facts.measured
     talking = facts.measured_part(found.spans)

@@ -14,6 +14,7 @@ from profd.limits import TILE_TRACKS_MAX
 from profd.query.tiles.lanes import Lanes, TrackOrder, cut
 from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Visible, level_of
 from profd.query.tiles.shapes import Boxes, Cells
+from profd.query.tiles.sketch import Sketch
 from profd.query.tiles.timeline import Tall, Whole, timeline_of
 from profd.segments.meta import encode_json
 from profd.segments.reader import TraceReader, Window
@@ -31,14 +32,16 @@ def tiles(
     last_track: int | None,
     limit: int,
     with_tracks: bool,
+    sketch: bool,
 ) -> Iterator[bytes]:
     """What can be seen of a window that is `width` pixels wide, on these tracks; at most `limit` boxes and cells.
 
-    Where there were more, pixels are larger. BadInput for a window that is empty, Exhausted for too many lanes.
+    Where there were more, pixels are larger. `sketch`: of a sample, where all events would have to be read, and that is
+    long. BadInput for a window that is empty, Exhausted for too many lanes.
     """
     begin = trace.meta.start_ns or 0
     window = _window(trace, from_ns, to_ns)
-    timeline = timeline_of(trace)
+    timeline = timeline_of(trace, sketch=sketch)
     order = TrackOrder(timeline.lanes, trace.tracks)
     on = (order.of_lane >= first_track) & (order.of_lane <= (len(order.keys) if last_track is None else last_track))
     seen = _fitting(timeline, window, level_of(window, width), on, limit)
@@ -51,6 +54,7 @@ def tiles(
             "to_ns": window[1] - begin,
             "pixel_ns": 1 << shown.level,
             "left_out": len(seen) - len(shown),
+            **({"sketch": {"events": timeline.events, "of": len(trace)}} if isinstance(timeline, Sketch) else {}),
             "kinds": _KINDS,
             **_boxes(shown.boxes, window[0], trace, timeline.lanes, order),
             "cells": _cells(shown, begin - window[0], timeline.lanes, order),
@@ -71,7 +75,7 @@ def _window(trace: TraceReader, from_ns: int | None, to_ns: int | None) -> Windo
     return (first, last) if first < last else (last - 1, last)
 
 
-def _fitting(timeline: Whole | Tall, window: Window, level: int, on: Array, limit: int) -> Visible:
+def _fitting(timeline: Whole | Tall | Sketch, window: Window, level: int, on: Array, limit: int) -> Visible:
     """What can be seen on these lanes at the level, or at the next coarser one of which there is not too much."""
     while True:
         found = timeline.seen(window, level)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -49,7 +49,15 @@ class Pyramid:
 
 
 def built(reader: TraceReader) -> Pyramid:
-    """From the events. The base is as fine as a share of their number allows. Exhausted for too many lanes."""
+    """From the events. Exhausted for too many lanes."""
+    return next(pyramid for _, pyramid in building(reader) if pyramid is not None)
+
+
+def building(reader: TraceReader) -> Iterator[tuple[int, Pyramid | None]]:
+    """The same, and how many rows are in it meanwhile; the pyramid comes last.
+
+    The base is as fine as a share of their number allows.
+    """
     begin, end = reader.meta.start_ns or 0, reader.meta.end_ns or 0
     scan, base = Scan(begin, end), _FINEST
     boxes, cells = _Heap(Boxes.joined), _Heap(Cells.joined)
@@ -66,7 +74,8 @@ def built(reader: TraceReader) -> Pyramid:
             tall, short = _apart(every, level)
             cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, every, short, begin, level))
             boxes, base = _Heap(Boxes.joined, every.take(tall)), level
-    return _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
+        yield done, None
+    yield done, _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
 
 
 def top_of(begin: int, end: int) -> int:

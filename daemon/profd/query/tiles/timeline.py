@@ -7,14 +7,17 @@ from typing import Final
 
 import numpy as np
 
+from profd import limits
 from profd.events import EventTable
 from profd.events.table import Array
 from profd.query.tiles import kept
 from profd.query.tiles.lanes import COLUMNS, Scan
-from profd.query.tiles.pyramid import Pyramid, built, top_of
+from profd.query.tiles.pyramid import Pyramid, building, built, top_of
 from profd.query.tiles.seen import EARLIEST, LATEST, Visible, boxes_in, buckets_of, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, merged
+from profd.query.tiles.sketch import Sketch
 from profd.query.whole import check_size
+from profd.segments.meta import encode_json
 from profd.segments.reader import TraceReader, Window
 
 WHOLE_ROWS: Final = 1 << 17
@@ -22,9 +25,34 @@ WHOLE_ROWS: Final = 1 << 17
 _MARGIN: Final = 3  # pixels of the base: what ends in the first of them is no neighbour of what begins in the last
 
 
-def timeline_of(trace: TraceReader) -> Whole | Tall:
-    """By whichever way is quicker. Exhausted for too many lanes."""
-    return Whole(trace) if len(trace) <= WHOLE_ROWS else Tall(trace)
+def timeline_of(trace: TraceReader, *, sketch: bool = False) -> Whole | Tall | Sketch:
+    """By whichever way is quicker; `sketch`: by a sample, where the pyramid would have to be built, and that is long.
+
+    Exhausted for too many lanes.
+    """
+    if len(trace) <= WHOLE_ROWS:
+        return Whole(trace)
+    found = kept.found(trace)
+    return Sketch(trace) if sketch and found is None and len(trace) > limits.SKETCH_ROWS else Tall(trace, found)
+
+
+def index_lines(trace: TraceReader) -> Iterator[tuple[int, bytes]]:
+    """The question `tiles_index`: keep what `tiles` reads, and say how many events are in it meanwhile."""
+    events = len(trace)
+    if events > WHOLE_ROWS and kept.found(trace) is None:
+        trace.rollups.before_long_work()
+        told = -1
+        for done, pyramid in building(trace):
+            if pyramid is not None:
+                kept.keep(trace, pyramid)
+            elif (percent := 100 * done // events) > told:
+                told = percent
+                yield _line(done, events, there=False)
+    yield _line(events, events, there=True)
+
+
+def _line(done: int, events: int, *, there: bool) -> tuple[int, bytes]:
+    return 1, encode_json({"events": done, "of": events, "there": there}) + b"\n"
 
 
 class Whole:
@@ -47,9 +75,9 @@ class Whole:
 class Tall:
     """From a pyramid, and the events of narrow windows."""
 
-    def __init__(self, trace: TraceReader) -> None:
+    def __init__(self, trace: TraceReader, found: kept.Kept | None) -> None:
         self._trace = trace
-        self._pyramid = kept.found(trace) or self._build()
+        self._pyramid = found or self._build()
         self.lanes = self._pyramid.lanes
 
     def _build(self) -> Pyramid:

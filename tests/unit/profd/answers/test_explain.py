@@ -104,6 +104,17 @@ def test_a_symptom_of_other_steps_is_none() -> None:
         assert [finding.id for finding in found] == order
 
 
+def test_a_trace_of_any_size_is_looked_at_where_little_of_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [*training(loading), *(call("aten::add", n * 10, 5) for n in range(5000))]
+    trace = stored(events, tmp_path)
+    want = explain(trace)
+    monkeypatch.setattr("profd.query.whole.QUERY_ROWS_MAX", len(events) // 10)
+    assert explain(trace) == want
+    assert ids(want)
+
+
 def test_a_trace_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profd.query.whole.QUERY_ROWS_MAX", 10)
     with pytest.raises(Exhausted, match="export a --window of the trace"):

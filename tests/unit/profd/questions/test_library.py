@@ -350,6 +350,7 @@ async def test_every_reading_verb_and_import_is_told(library, raw):
         "ranks",
         "comm",
         "tiles",
+        "tiles_index",
         "event",
         "search",
     )

@@ -177,7 +177,10 @@ async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
     asked = Asked(Pool(), short=SHORT, glances=GLANCES)  # type: ignore[arg-type]  # as much of one as is asked
     for job in JOBS:
         await asked(job, {})
-    short, glances = {"summary", "top", "explain", "critical", "judge_hang", "search"}, {"tiles", "event"}
+    short, glances = (
+        {"summary", "top", "explain", "critical", "judge_hang", "search"},
+        {"tiles", "tiles_index", "event"},
+    )
     assert {job for job, kind in kinds.items() if kind is JobKind.QUESTION} == short
     assert {job for job, kind in kinds.items() if kind is JobKind.GLANCE} == glances
     assert {kind for job, kind in kinds.items() if job not in short | glances} == {JobKind.LONG}

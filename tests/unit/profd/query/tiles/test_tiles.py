@@ -91,8 +91,9 @@ def _bits(some: list[tuple[int, int]]) -> int:
 
 
 def asked(trace: TraceReader, **given: Any) -> Any:
-    defaults = {"from_ns": None, "to_ns": None, "width": 100, "first_track": 0, "last_track": None}
-    return json.loads(b"".join(tiles(trace, **{**defaults, "limit": 50_000, "with_tracks": True, **given})))
+    defaults: dict[str, Any] = {"from_ns": None, "to_ns": None, "width": 100, "first_track": 0, "last_track": None}
+    defaults |= {"limit": 50_000, "with_tracks": True, "sketch": False}
+    return json.loads(b"".join(tiles(trace, **{**defaults, **given})))
 
 
 def told(answer: Any) -> Drawing:
