@@ -27,6 +27,7 @@ from profd.trust.identify import start_ticks
 from tests.support.fake_agent import FakeAgent, memfd
 
 SECOND = 1_000_000_000
+ARM_SECONDS = 10.0  # that an ARM may take to come, once its recording is over
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
 
 
@@ -169,6 +170,8 @@ class Rig:
         arm = asyncio.ensure_future(fake.expect(PacketKind.ARM))
         ends = {self._recording} if self._recording is not None else set()
         await asyncio.wait({arm, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        if not arm.done():  # it may be on its way, though the recording is over
+            await asyncio.wait({arm}, timeout=ARM_SECONDS)
         if not arm.done():
             arm.cancel()
             assert self._recording is not None

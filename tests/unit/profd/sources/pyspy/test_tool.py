@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from profd.errors import Unavailable
@@ -165,12 +166,12 @@ def test_cpu_time_of_a_process() -> None:
 
 async def test_who_waits_for_its_end_does_not_wake_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
     process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
-    slept, sleep = list[float](), asyncio.sleep
-    monkeypatch.setattr(asyncio, "sleep", lambda seconds: slept.append(seconds) or sleep(seconds))
+    polls = AsyncMock(wraps=asyncio.sleep)
+    monkeypatch.setattr(asyncio, "sleep", polls)
     waits = asyncio.ensure_future(tool.gone(process))
     await asyncio.wait([waits], timeout=5 * tool._GONE_LOOK_SECONDS)
     assert not waits.done()
-    assert slept == []
+    assert not polls.called
     assert process.stdin is not None
     process.stdin.close()
     await waits
