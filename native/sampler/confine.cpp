@@ -231,7 +231,7 @@ void stay_on(const char* cores) {
   ::sched_setaffinity(0, sizeof set, reinterpret_cast<const cpu_set_t*>(set));
 }
 
-std::uint64_t confine(char** arguments) {
+std::uint64_t confine(char** arguments, void (*prepare)(pid_t target)) {
   const long parent = number(arguments[0]), memory_bytes = number(arguments[1]), target = number(arguments[2]);
   const long uid = number(arguments[3]), gid = number(arguments[4]), listener = number(arguments[5]);
   // Who listens may have ended; a write then says so.
@@ -247,6 +247,7 @@ std::uint64_t confine(char** arguments) {
   ::prctl(PR_SET_PDEATHSIG, SIGINT, 0, 0, 0);  // a change of identity clears it
   if (::getppid() != parent) ::_exit(1);       // it died before the line above
   std::signal(SIGXFSZ, SIG_DFL);               // else py-spy fails in other words
+  if (prepare != nullptr) prepare(static_cast<pid_t>(target));
   forbid(static_cast<int>(listener));
   return secret;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <sys/types.h>
 
 namespace profd::sampler {
 
@@ -12,8 +13,9 @@ inline constexpr int kArguments = 8;
 //
 // UID and GID are -1 where the daemon has no other to give. Standard input brings the secret, then the filter and one
 // that asks nothing, if that would do, each after its length. LISTENER is the descriptor that tells where the filter's
-// questions are, to the warden or to the daemon; -1 for none.
-std::uint64_t confine(char** arguments);
+// questions are, to the warden or to the daemon; -1 for none. `prepare` is called with the identity that it keeps, before
+// the filter.
+std::uint64_t confine(char** arguments, void (*prepare)(pid_t target) = nullptr);
 
 // Enter the cgroup, to which all counts that is taken from here on: its directory, or empty for the daemon's. Ends with
 // status 1 and a reason if it cannot. It takes ten to sixty milliseconds, in which nothing is done: the kernel waits

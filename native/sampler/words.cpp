@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -25,6 +26,12 @@ long number(const char* word) {
   const long value = std::strtol(word, &end, 10);
   if (end == word || *end != '\0' || errno != 0) fail("read its arguments", "a number was expected");
   return value;
+}
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
 }
 
 ssize_t read_all(int file, char* into, std::size_t most) {

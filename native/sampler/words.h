@@ -15,6 +15,9 @@ inline constexpr std::size_t kPageBytes = 4096;
 // A decimal number, which may be negative; anything else ends this process with a sentence.
 long number(const char* word);
 
+// Of a clock that only goes forward.
+std::int64_t now_ns();
+
 // An open file's text from here on, `most` bytes of it: how many. -1: it cannot be read.
 ssize_t read_all(int file, char* into, std::size_t most);
 

@@ -143,6 +143,23 @@ def build(
     return bpf.program(machine, [number for number in plain if number is not None], blocks, unknown=bpf.ENOSYS)
 
 
+# What profd's own reader does: it reads its target, writes what it saw, waits, and gets memory.
+_OF_READER: Final = (
+    *("read", "write", "close", "mmap", "munmap", "mremap", "brk", "madvise"),
+    *("ppoll", "clock_gettime", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "restart_syscall", "exit_group"),
+)
+
+
+def build_reader(machine: str, target: int) -> bytes | None:
+    """The program for profd's own reader, which executes, opens and starts nothing; None as of `build`."""
+    if machine not in _MACHINES:
+        return None
+    column = _MACHINES[machine][0]
+    plain = [_PLAIN[name][column] for name in _OF_READER]
+    reads = bpf.rule(_READV[column], (bpf.ALLOW, bpf.Test(0, (target,))))
+    return bpf.program(machine, [number for number in plain if number is not None], [reads], unknown=bpf.ENOSYS)
+
+
 def _opens(number: int | None, at: int, large: int, ask: int) -> list[bytes]:
     """For reading; and for writing as what py-spy writes is (RLIMIT_FSIZE leaves it pipes)."""
     written = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC

@@ -42,6 +42,8 @@ _CATCH_LOOK_SECONDS: Final = 0.005
 _GONE_LOOK_SECONDS: Final = 0.01  # from its end until asyncio has seen it
 _LEFT_LOOK_SECONDS: Final = 1.0
 FULL_SHARE: Final = 0.5
+READER: Final = "stacks"  # of the programs in profd-sampler: reads stacks itself (native/sampler/stacks.h)
+UNKNOWN_STATUS: Final = 3  # of its end, where it does not know the target's interpreter
 HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
 LINES_KEPT: Final = 40
 LINE_BYTES_MAX: Final = 4096
@@ -127,8 +129,8 @@ async def version(program: Path) -> str:
     return ".".join(found.groups())
 
 
-def explain(said: Iterable[str]) -> tuple[Reason, str]:
-    """The meaning of py-spy's last words: a reason, and a sentence with the words and the next action."""
+def explain(said: Iterable[str], who: str = "py-spy") -> tuple[Reason, str]:
+    """The meaning of a sampler's last words: a reason, and a sentence with the words and the next action."""
     lines = [line for line in said if line]
     # `Error: …`, then `Caused by:` with the innermost cause last.
     start = next((place for place, line in enumerate(lines) if line.startswith("Error:")), max(0, len(lines) - 1))
@@ -139,14 +141,14 @@ def explain(said: Iterable[str]) -> tuple[Reason, str]:
     lower = " ".join(told).lower()
     for text, reason, advice in _ERRORS:
         if text in lower:
-            return reason, f"py-spy: {words.rstrip('.')}. {advice}".rstrip()
-    return Reason.SOURCE_FAILED, f"py-spy: {words.rstrip('.')}."
+            return reason, f"{who}: {words.rstrip('.')}. {advice}".rstrip()
+    return Reason.SOURCE_FAILED, f"{who}: {words.rstrip('.')}."
 
 
 async def spawn(
     program: Path | None, arguments: list[str], confinement: Confinement, what: str = "launch"
 ) -> asyncio.subprocess.Process:
-    """Start py-spy confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
+    """Start a sampler confined, with bounded memory, interrupted when the daemon dies. Both outputs are pipes.
 
     With no program: `what` of the others, which confines itself as `launch` does. Raises OSError, also when too
     many of its user's have not gone.
@@ -155,12 +157,13 @@ async def spawn(
         left = f"{SAMPLERS_LEFT_MAX} earlier ones of this user were killed and have not gone (a disk that is dead?)"
         raise OSError(errno.EBUSY, f"{left}; try again when they have")
     secret = os.urandom(calls.SECRET_BYTES)
-    told = _filters(os.uname().machine, confinement, secret)
+    reads = what == READER
+    told = _filters(os.uname().machine, confinement, None if reads else secret)
     with contextlib.ExitStack() as opened:
         # What executes nothing has no use for the number that would let it.
         said = _pipe_with((secret if program else bytes(calls.SECRET_BYTES)) + told)
         opened.callback(os.close, said)
-        beside = await _beside(confinement, opened)
+        beside = _Beside() if reads else await _beside(confinement, opened)  # it opens and starts nothing
         who = (confinement.target, confinement.uid, confinement.gid, beside.socket)
         where = (_numbers(confinement.cores), confinement.group)
         try:
@@ -242,17 +245,23 @@ def full(pid: int, native: bool) -> bool:
         return False
 
 
-def _filters(machine: str, confinement: Confinement, secret: bytes) -> bytes:
-    """One that asks, and one that does not where nobody has to answer, each after its length. Raises OSError."""
-    built = [
-        calls.build(
-            *(machine, confinement.target, secret),
-            native=confinement.native,
-            warden=confinement.warden,
-            counted=counted,
-        )
-        for counted in ((True,) if confinement.warden else (True, False))
-    ]
+def _filters(machine: str, confinement: Confinement, secret: bytes | None) -> bytes:
+    """One that asks, and one that does not where nobody has to answer, each after its length. Raises OSError.
+
+    Without a secret they are those of profd's own reader, which has nothing to ask.
+    """
+    if secret is None:
+        built = [calls.build_reader(machine, confinement.target)] * 2
+    else:
+        built = [
+            calls.build(
+                *(machine, confinement.target, secret),
+                native=confinement.native,
+                warden=confinement.warden,
+                counted=counted,
+            )
+            for counted in ((True,) if confinement.warden else (True, False))
+        ]
     if None in built:
         raise OSError(errno.ENOSYS, f"it cannot be confined, since profd does not know the system calls of {machine}")
     told = [steps or b"" for steps in (*built, b"")][:2]
@@ -299,7 +308,7 @@ def _take_no_descriptors(stream: asyncio.StreamReader | None) -> None:
 
 
 def _alone(what: str) -> tuple[str, ...]:
-    """The program that becomes a sampler (`launch`), looks at locks (`locks`), or is a `warden`."""
+    """The program that becomes a sampler (`launch`), is one (`stacks`), looks at locks (`locks`), or is a `warden`."""
     return str(_SAMPLER), what
 
 

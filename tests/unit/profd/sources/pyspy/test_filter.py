@@ -100,3 +100,16 @@ def test_other_numberings_are_no_way_round() -> None:
 
 def test_unknown_machine() -> None:
     assert calls.build("m68k", TARGET, SECRET, native=False, warden=False) is None
+
+
+def test_the_reader_reads_its_target_and_writes_and_no_more() -> None:
+    built = calls.build_reader("x86_64", TARGET)
+    assert built is not None
+    assert answer(built, "x86_64", X86["readv"], TARGET) == ALLOW
+    assert answer(built, "x86_64", X86["readv"], TARGET + 1) == EPERM
+    for call, arguments in {"open": (0, os.O_RDONLY), "openat": (0, 0, os.O_RDONLY), "clone": (0x3D0F00,)}.items():
+        assert answer(built, "x86_64", X86[call], *arguments) == ENOSYS
+    assert answer(built, "x86_64", X86["exec"], 3, 0, 0, 0, 0x1000, WORD) == ENOSYS
+    assert answer(built, "x86_64", 1) == ALLOW  # write
+    assert answer(built, "x86_64", 310 | X32, TARGET) != ALLOW
+    assert calls.build_reader("riscv64", TARGET) is None
