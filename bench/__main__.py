@@ -13,7 +13,7 @@ from bench.measure import SCRATCH, Row
 CASES = (
     *("importing", "peers", "engine", "idle", "capturing", "recording", "tracing", "arming", "stopping", "ingest"),
     *("wire", "collecting", "observer", "xspace", "replying", "sampling", "beside", "memory", "starting", "polling"),
-    *("victim", "rollups", "answers", "ui", "watched", "where", "slurm", "hosts", "around"),
+    *("victim", "rollups", "answers", "ui", "watched", "where", "slurm", "hosts", "around", "stacks"),
 )
 
 

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import psutil
+from profd.sources.pyspy import tool
 
 from bench import pairing
 from bench.live import Live, hear, profd, say, wait_until
@@ -91,12 +92,12 @@ def _within(live: Live, jobs: list[subprocess.Popen[str]], capture: Future[dict[
 
 
 def _samplers(live: Live) -> int:
-    """Of our daemon, that have become py-spy."""
-    names = []
+    """Of our daemon: our own, and what has become py-spy."""
+    found = 0
     for process in psutil.Process(live.daemon.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            names.append(process.name())
-    return names.count("py-spy")
+        with contextlib.suppress(psutil.Error):
+            found += process.name() == "py-spy" or process.cmdline()[1:2] == [tool.READER]
+    return found
 
 
 def _turn(jobs: list[subprocess.Popen[str]], seconds: float) -> float:

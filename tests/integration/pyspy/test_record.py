@@ -42,6 +42,7 @@ from tests.support.python_jobs import (
     process_of,
     running,
 )
+from tests.support.stack_reader import interpreters, program
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until
 
 pytestmark = needs_ptrace
@@ -122,7 +123,10 @@ async def test_a_window_without_room_for_a_sample_says_so(source: PySpySource, t
     assert re.search(r"window of \d+ ms was over before the first of 1 samples a second: ask", recording.message)
 
 
-async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(source: PySpySource, tmp_path: Path) -> None:
+async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(
+    source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording_module, "_SPENT_MIN", 0.02)  # a sample takes 0.02 ms
     with running(SPIN) as job:
         watch = Watch(tmp_path)
         watch.session.cores_max = 0.0
@@ -131,6 +135,25 @@ async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(source: P
     assert (recording.state, recording.reason) == (State.DRAINING, Reason.NONE), recording.message
     assert "as one may that nobody asked for" in recording.warnings[0]
     assert decoded(recording)[1]
+
+
+@pytest.mark.parametrize("interpreter", [sys.executable, *interpreters("3.10")])
+async def test_samples_that_nobody_asked_for_are_our_readers_where_it_knows_the_interpreter(
+    source: PySpySource, tmp_path: Path, interpreter: str
+) -> None:
+    known = interpreter == sys.executable
+    with program(interpreter, SPIN) as job:
+        watch = Watch(tmp_path)
+        watch.session.cores_max = 1.0
+        recording = await sampled(source, process_of(job), SHORT, watch)
+        decoder, rows = decoded(recording)
+    reader = "profd-sampler" if known else "py-spy"
+    assert [*recording.versions] == [reader]
+    assert f"CPU time of {reader} beside the process" in recording.cost.detail
+    names = {name for name, *_ in rows}
+    assert {name.rpartition(" ")[2] for name in names} >= {"inner", "outer", "<module>"}
+    assert len(decoder.tracks.threads) == 1
+    assert all(end != NO_END for _, _, end, _, _ in rows)
 
 
 async def test_one_that_takes_more_than_may_be_is_ended(source: PySpySource, tmp_path: Path) -> None:

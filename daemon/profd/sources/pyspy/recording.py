@@ -1,4 +1,4 @@
-"""One recording with py-spy, from its start to the file it leaves."""
+"""One recording of a sampler, py-spy or profd's own, from its start to the file it leaves."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +61,23 @@ class Sampling:
     max_overhead: float | None = None  # of the host's cores, that py-spy may take
 
 
+class Reader(StrEnum):
+    """What reads the stacks: docs/decisions/0047-stacks.md."""
+
+    OWN = "profd-sampler"  # native/sampler/stacks.h
+    PY_SPY = "py-spy"
+
+
+def readers(sampling: Sampling, session: Session) -> tuple[Reader, ...]:
+    """Those that are tried, in turn: the second where the first does not know the interpreter.
+
+    Ours takes the samples that nobody asked for, which have a share of the host to stay within.
+    """
+    if session.cores_max is None or sampling.native:
+        return (Reader.PY_SPY,)
+    return (Reader.OWN, Reader.PY_SPY)
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a look found, of the process and of its sampler."""
@@ -71,7 +89,7 @@ class Seen:
 
 
 class PySpyRecorder:
-    """Runs py-spy once on one process. `run` is called once."""
+    """Runs a sampler once on one process. `run` is called once."""
 
     def __init__(
         self,
@@ -111,7 +129,9 @@ class PySpyRecorder:
         self._late = (0, 0.0)  # when it last said that it is behind, in Unix ns, and how many seconds
         self._over = 0.0  # the share of the host's cores for which --max-overhead has ended it
         self._resumed = False
-        self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what py-spy said, both streams
+        self._said: deque[str] = deque(maxlen=tool.LINES_KEPT)  # what the sampler said, both streams
+        self._unknown = False  # it was profd's own reader, which does not know the interpreter
+        self.reader = Reader.PY_SPY
 
     async def run(self) -> Recording:
         """Record; the target is running again whatever happens, also when this is cancelled."""
@@ -141,14 +161,27 @@ class PySpyRecorder:
         refusal = await looks.seen(self._accepted, self._refusal)
         if refusal is not None:
             return refusal
-        self._session.report(State.ARMED, "starting py-spy")
         started_ns = time.time_ns()
+        for reader in readers(self._sampling, self._session):
+            self.reader = reader
+            self._said.clear()
+            recording = await self._run_with(started_ns)
+            if not self._unknown:
+                break
+        return recording
+
+    async def _run_with(self, started_ns: int) -> Recording:
+        self._session.report(State.ARMED, f"starting {self.reader}")
         async with Spout(self._file, FILE_BYTES_MAX) as spout:
             try:
                 confinement = await asyncio.to_thread(self._confinement, spout.writing)
-                pyspy = await tool.spawn(self._program, self._arguments(spout), confinement)
+                if self.reader is Reader.OWN:
+                    arguments = self._arguments_of_own(spout)
+                    pyspy = await tool.spawn(None, arguments, confinement, tool.READER)
+                else:
+                    pyspy = await tool.spawn(self._program, self._arguments(spout), confinement)
             except OSError as error:
-                return Recording(State.FAILED, Reason.SOURCE_FAILED, f"py-spy could not be started: {error}.")
+                return Recording(State.FAILED, Reason.SOURCE_FAILED, f"{self.reader} could not be started: {error}.")
             spout.start()
             try:
                 recording = await self._supervise(pyspy, spout)
@@ -192,7 +225,12 @@ class PySpyRecorder:
 
     def _confinement(self, output: int) -> Confinement:
         confined = confine(self._target.process, self._sampling.native, output)
-        return dataclasses.replace(confined, cores=self._cores)
+        warden = confined.warden and self.reader is not Reader.OWN  # that opens no file
+        return dataclasses.replace(confined, cores=self._cores, warden=warden)
+
+    def _arguments_of_own(self, spout: Spout) -> list[str]:
+        seconds = self._sampling.window_ns / 1e9 + _SPARE_SECONDS
+        return [str(spout.writing), str(self._sampling.hz), f"{seconds:.3f}"]
 
     def _arguments(self, spout: Spout) -> list[str]:
         seconds = math.ceil(self._sampling.window_ns / 1e9) + _SPARE_SECONDS
@@ -220,13 +258,14 @@ class PySpyRecorder:
             if self._began.is_set():
                 self._session.report(State.RECORDING, f"sampling {self._sampling.hz} times a second")
                 asked = await self._window(pyspy)
-                self._session.report(State.DRAINING, "py-spy writes what it saw")
+                self._session.report(State.DRAINING, f"{self.reader} writes what it saw")
             self._ended_ns = time.time_ns()
             in_time = await self._finish(pyspy)
             self._gone_ns = time.time_ns()
             await asyncio.wait(readers, timeout=tool.HELD_SECONDS)  # others may hold its pipes
             await spout.finish()
             await self._look(pyspy)  # it has ended, and reads no more
+            self._unknown = self.reader is Reader.OWN and pyspy.returncode == tool.UNKNOWN_STATUS
             recording = self._judge(pyspy.returncode or 0, asked, in_time)
             if spout.failure:
                 recording.warnings.append(f"The samples of {self._name} could not all be stored: {spout.failure}.")
@@ -383,18 +422,20 @@ class PySpyRecorder:
         if self._too_much:
             return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; what it wrote is kept."
         if status != 0:
-            return Reason.SOURCE_FAILED, (f"py-spy was ended by {_end(status)} while it wrote; what it wrote is kept.")
+            return Reason.SOURCE_FAILED, (
+                f"{self.reader} was ended by {_end(status)} while it wrote; what it wrote is kept."
+            )
         if self._full:
             return Reason.TRUNCATED, (
-                f"The samples of {self._name} are more than py-spy may hold "
+                f"The samples of {self._name} are more than {self.reader} may hold "
                 f"({tool.memory_bytes(self._sampling.native) >> 20} MiB of memory), so it was ended after "
                 f"{self._seconds():.1f} s. Ask for a shorter window or fewer samples a second."
             )
         if self._over:
             return Reason.OVER_LIMIT, (
-                f"Stopped early, after {self._seconds():.1f} s: py-spy took {100 * self._over:.2g} % of the host's "
-                f"cores, more than the {100 * (self._sampling.max_overhead or 0):g} % of --max-overhead; what was "
-                "sampled is kept. Sample fewer processes, or less often."
+                f"Stopped early, after {self._seconds():.1f} s: {self.reader} took {100 * self._over:.2g} % of the "
+                f"host's cores, more than the {100 * (self._sampling.max_overhead or 0):g} % of --max-overhead; what "
+                "was sampled is kept. Sample fewer processes, or less often."
             )
         if asked:
             return Reason.NONE, ""
@@ -403,7 +444,7 @@ class PySpyRecorder:
                 f"{self._name} ended {self._seconds():.1f} s into the window; the samples up to then are kept."
             )
         return Reason.SOURCE_FAILED, (
-            f"py-spy stopped by itself after {self._seconds():.1f} s; the samples up to then are kept."
+            f"{self.reader} stopped by itself after {self._seconds():.1f} s; the samples up to then are kept."
         )
 
     def _never_began(self, recording: Recording, status: int) -> Recording:
@@ -415,17 +456,17 @@ class PySpyRecorder:
         elif self._session.stop.is_set():
             self._stopped_at_once(recording)
         elif status > 0:
-            recording.reason, recording.message = tool.explain(self._said)
+            recording.reason, recording.message = tool.explain(self._said, self.reader)
             if recording.reason in (Reason.NO_SOURCE, Reason.NOT_PERMITTED):
                 recording.state = State.REFUSED
         elif status == -signal.SIGINT:  # ours
             recording.reason = Reason.TIMEOUT
-            recording.message = f"py-spy did not begin to sample {self._name} within {START_SECONDS:.0f} s."
+            recording.message = f"{self.reader} did not begin to sample {self._name} within {START_SECONDS:.0f} s."
         elif self._too_much:
             recording.reason, recording.message = Reason.SOURCE_FAILED, f"{_TOO_MUCH} before its first sample."
         else:
             recording.reason = Reason.SOURCE_FAILED
-            recording.message = f"py-spy was ended by {_end(status)} before the first sample of {self._name}."
+            recording.message = f"{self.reader} was ended by {_end(status)} before the first sample of {self._name}."
         return recording
 
     def _stopped_at_once(self, recording: Recording) -> Recording:
@@ -438,19 +479,19 @@ class PySpyRecorder:
         if self._too_much:
             return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; its samples are lost."
         if not in_time:
-            return Reason.TIMEOUT, f"py-spy did not write its samples within {WRITE_SECONDS:.0f} s."
+            return Reason.TIMEOUT, f"{self.reader} did not write its samples within {WRITE_SECONDS:.0f} s."
         if status == -signal.SIGABRT:
             mib = tool.memory_bytes(self._sampling.native) >> 20
             return Reason.SOURCE_FAILED, (
-                f"py-spy gave up ({_end(status)}), as it does where {mib} MiB are not enough for its samples, which "
-                "are lost. Ask for a shorter window or fewer samples a second."
+                f"{self.reader} gave up ({_end(status)}), as it does where {mib} MiB are not enough for its samples, "
+                "which are lost. Ask for a shorter window or fewer samples a second."
             )
         if status < 0:
-            return Reason.SOURCE_FAILED, f"py-spy was ended by {_end(status)}; its samples are lost."
+            return Reason.SOURCE_FAILED, f"{self.reader} was ended by {_end(status)}; its samples are lost."
         if self._standing is not Standing.SAME:
             return Reason.TARGET_ENDED, f"{self._name} ended before its first sample."
         if status > 0:
-            return tool.explain(self._said)
+            return tool.explain(self._said, self.reader)
         if self._seconds() * self._sampling.hz < _SAMPLES_MIN:
             return Reason.SOURCE_FAILED, (
                 f"The window of {self._seconds() * 1000:.0f} ms was over before the first of "
@@ -484,7 +525,9 @@ class PySpyRecorder:
     def _describe(self, recording: Recording, started_ns: int) -> None:
         """Waterfall, cost, and what had to be done to the target."""
         if self._resumed:
-            recording.warnings.append(f"{self._name} was stopped when py-spy was killed, and was continued (SIGCONT).")
+            recording.warnings.append(
+                f"{self._name} was stopped when {self.reader} was killed, and was continued (SIGCONT)."
+            )
         if not self._began_ns:
             return
         recording.waterfall = [
@@ -502,9 +545,8 @@ class PySpyRecorder:
             return Cost(detail=how)
         share = 100 * self._cpu_seconds / max(self._seconds(), 1e-3)
         began = f", and {self._start_cpu_seconds:.2f} s before its first sample" if self._start_cpu_seconds else ""
-        detail = (
-            f"CPU time of py-spy beside the process, {self._cpu_seconds:.2f} s, {share:.2g} % of one core{began}; {how}"
-        )
+        spent = f"{self._cpu_seconds:.2f} s, {share:.2g} % of one core{began}"
+        detail = f"CPU time of {self.reader} beside the process, {spent}; {how}"
         return Cost(how="measured", seconds=self._cpu_seconds, detail=detail)
 
     async def _let_go(self, pyspy: asyncio.subprocess.Process) -> None:

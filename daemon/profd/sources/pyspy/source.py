@@ -17,6 +17,7 @@ import math
 from pathlib import Path
 from typing import ClassVar, Final
 
+from profd import __version__
 from profd.errors import Unavailable
 from profd.fairness.shares import Refused
 from profd.limits import CAPTURE_WINDOW_MAX_NS, PYSPY_TURN_SECONDS
@@ -37,7 +38,7 @@ from profd.sources.declaration import (
 )
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
-from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Sampling
+from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Reader, Sampling
 from profd.sources.pyspy.starts import Starts
 from profd.targets.first_looks import accept
 from profd.targets.process import Process
@@ -181,7 +182,7 @@ class PySpySource(Source):
             sampling = _sampling(options)
             recorder = PySpyRecorder(self._program, process, sampling, session, accepted, self.starts, cores)
             recording = await recorder.run()
-        recording.versions["py-spy"] = self._version
+        recording.versions[recorder.reader] = self._version if recorder.reader is Reader.PY_SPY else __version__
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:
             recording.message = recording.message or _without_operators(process)
         return recording
