@@ -92,6 +92,41 @@ print("ready", flush=True)
 executes()
 """
 
+# Calls that have been made so often that the interpreter makes them in a way of its own.
+OFTEN = """
+import threading
+waits = False
+def hold():
+    if waits: threading.Event().wait()
+class Often:
+    def __init__(self, x): self.go(x)
+    def go(self, x): return self.value
+    @property
+    def value(self): return self[1]
+    def __getitem__(self, key): return self.more(key)
+    def more(self, key): return [each for each in self.yields(key)]
+    def yields(self, key): yield (yield from self.holds(key))
+    def holds(self, key):
+        hold()
+        yield key
+def makes(): return Often(1)
+for number in range(3000): makes()
+waits = True
+print("ready", flush=True)
+makes()
+"""
+
+# A thread in two interpreters: py-spy shows the second one's part.
+INNER = """
+try: import _xxsubinterpreters as interpreters
+except ImportError: import _interpreters as interpreters
+def outer():
+    run = getattr(interpreters, "run_string", None) or interpreters.exec
+    run(interpreters.create(), "import time\\ndef inner(): time.sleep(600)\\ninner()")
+print("ready", flush=True)
+outer()
+"""
+
 # Strings that py-spy takes for none: it has no thread's name where one is so long, and leaves such functions out. And a
 # thread whose attributes are a dictionary.
 STRANGE = r"""
@@ -206,6 +241,24 @@ async def test_threads_that_wait_are_as_py_spy_sees_them(interpreter: str) -> No
     assert len(found) == 63
     assert max(map(len, found.values())) > 320
     assert found == wanted
+
+
+@pytest.mark.parametrize("interpreter", interpreters())
+async def test_calls_that_are_made_often_are_as_py_spy_sees_them(interpreter: str) -> None:
+    with program(interpreter, OFTEN) as job:
+        own = await read(job.pid, 10, 1)
+        peer = await read_by_pyspy(job.pid, 10, 1)
+    found = deepest(own.stacks)
+    assert found == deepest(peer.stacks)
+    assert {name for name, _, _ in found.popitem()[1]} >= {"Often.__init__", "Often.value", "Often.yields", "hold"}
+
+
+@pytest.mark.parametrize("interpreter", interpreters())
+async def test_a_thread_has_the_frames_of_all_its_interpreters(interpreter: str) -> None:
+    with program(interpreter, INNER) as job:
+        found = await read(job.pid, 20, 2)
+    (seen,) = found.stacks.values()
+    assert [name for name, _, _ in seen[-1][1:]] == ["<module>", "outer", "<module>", "inner"]
 
 
 @pytest.mark.parametrize("interpreter", interpreters())

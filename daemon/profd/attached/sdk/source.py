@@ -247,6 +247,7 @@ class SdkSource(Source):
         threads = procfs.threads_of(process.id.pid)
         whose, among = (process.uid, process.id, threads), (session.together, session.capture)
         of_this = (*whose, *among)
+        self._paces.note_python(process.id, hello.python)
         wanted = samples.wanted(options, hello, lambda: self._paces.hz(*of_this), lambda: self._paces.beside(*of_this))
         if wanted is None or self._sampler is None or samples.why_not(self._sampler, process, options, wanted.hz):
             yield None

@@ -34,6 +34,17 @@ def test_more_threads_are_sampled_less_often_and_never_less_than_once_a_second()
     assert rates[-1] == 1
 
 
+def test_where_our_own_reader_takes_them_there_are_more() -> None:
+    paces = Paces(2)
+    before = paces.hz(ALICE, ONE, 64, together=8)
+    paces.note_python(ONE, "3.10.13")
+    assert paces.hz(ALICE, ONE, 64, together=8) == before == 1
+    paces.note_python(ONE, "3.13.0")
+    assert paces.hz(ALICE, ONE, 64, together=8) == 5
+    paces.learn(ONE, 0.0025)
+    assert paces.hz(ALICE, ONE, 64, together=8) == 1
+
+
 def test_what_others_of_its_user_take_is_not_there() -> None:
     paces = Paces(2)
     alone = paces.hz(ALICE, ONE, 1)
