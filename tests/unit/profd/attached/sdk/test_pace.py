@@ -40,7 +40,9 @@ def test_where_our_own_reader_takes_them_there_are_more() -> None:
     paces.note_python(ONE, "3.10.13")
     assert paces.hz(ALICE, ONE, 64, together=8) == before == 1
     paces.note_python(ONE, "3.13.0")
-    assert paces.hz(ALICE, ONE, 64, together=8) == 5
+    assert paces.hz(ALICE, ONE, 64, together=8) == 2
+    paces.learn(ONE, 0.0002)
+    assert paces.hz(ALICE, ONE, 64, together=8) == 6
     paces.learn(ONE, 0.0025)
     assert paces.hz(ALICE, ONE, 64, together=8) == 1
 
