@@ -65,18 +65,24 @@ async def test_a_join_names_the_thread_whose_end_it_waits_for(native: bool) -> N
 
 
 async def test_a_look_at_locks_has_no_warden(monkeypatch: pytest.MonkeyPatch) -> None:
-    wardens, started = 0, tool._start_warden
+    wardens, started, programs, spawn = 0, tool._start_warden, list[str](), tool.spawn
 
     async def start(*arguments: Any) -> asyncio.subprocess.Process:
         nonlocal wardens
         wardens += 1
         return await started(*arguments)
 
+    async def spawned(*arguments: Any) -> asyncio.subprocess.Process:
+        programs.append(arguments[3] if len(arguments) > 3 else "launch")
+        return await spawn(*arguments)
+
     monkeypatch.setattr(tool, "_start_warden", start)
+    monkeypatch.setattr(tool, "spawn", spawned)
     monkeypatch.setattr(where_module, "confine", lambda *of: dataclasses.replace(confine(*of), warden=True))
     with running(TWO_THREADS) as job:
         await stacks(process_of(job))
-    assert wardens == 1  # of the stacks
+    assert "locks" in programs
+    assert wardens == programs.count("launch"), "which looks once more where a stack was torn"
 
 
 TORN = '[{"thread_id": 1, "active": true, "frames": [{"name": "numbers"}]}]'

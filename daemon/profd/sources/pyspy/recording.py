@@ -35,7 +35,7 @@ START_SECONDS: Final = 60.0  # py-spy reads the symbols of the interpreter first
 WRITE_SECONDS: Final = 120.0  # it writes everything at the end
 FILE_BYTES_MAX: Final = 1 << 30
 _KILL_SECONDS: Final = 10.0
-_LOOK_SECONDS: Final = (0.1, 1.0)  # between two looks at a process, at least and at most: else a sample
+_LOOK_SECONDS: Final = (0.1, 1.0)  # between two looks at a process, at least and at most: else a sample's time
 _SPARE_SECONDS: Final = 5  # py-spy ends by itself so long after the window, should nobody end it
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _LATE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s behind in sampling")  # a line a second, from one second on
@@ -296,9 +296,9 @@ class PySpyRecorder:
 
     @property
     def _look_seconds(self) -> float:
-        """Until the next look: sixteen slow samplers are not looked at 160 times a second."""
+        """Until the next look: the samplers of a capture are looked at ten times a second together, and each once."""
         least, most = _LOOK_SECONDS
-        return min(max(least, 1 / self._sampling.hz), most)
+        return min(max(least * self._session.together, 1 / self._sampling.hz), most)
 
     def _has_taken_its_share(self, spent: float | None, before: float | None) -> bool:
         """Of the whole window, where its length is known, else of what has passed of it."""
