@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.sources.pyspy import tool
@@ -103,14 +104,9 @@ os._exit(0)
 
 
 @contextlib.contextmanager
-def running(program: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that has printed `ready`; killed at the end. Its stdin is a pipe."""
-    job = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, **(env or {})},
-    )
+def ready(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that has printed `ready`; killed at the end. Its stdin is a pipe. `options`: of Popen."""
+    job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
     try:
         assert job.stdout is not None
         assert job.stdout.readline() == b"ready\n"
@@ -118,6 +114,13 @@ def running(program: str, *arguments: str, env: dict[str, str] | None = None) ->
     finally:
         job.kill()
         job.communicate()
+
+
+@contextlib.contextmanager
+def running(program: str, *arguments: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """The same, of our interpreter."""
+    with ready(sys.executable, "-c", program, *arguments, env={**os.environ, **(env or {})}) as job:
+        yield job
 
 
 def let_scripts_play_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:

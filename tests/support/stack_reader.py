@@ -17,6 +17,8 @@ import pytest
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import SAME, Confinement
 
+from tests.support.python_jobs import ready
+
 Frame = tuple[str, str, int]
 """Function, file, first line."""
 Stacks = dict[int, list[tuple[Frame, ...]]]
@@ -63,14 +65,8 @@ def program(interpreter: str, text: str, *arguments: str) -> Iterator[subprocess
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "program.py")
         path.write_text(text, "utf-8")
-        job = subprocess.Popen([interpreter, str(path), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        try:
-            assert job.stdout is not None
-            assert job.stdout.readline() == b"ready\n"
+        with ready(interpreter, str(path), *arguments) as job:
             yield job
-        finally:
-            job.kill()
-            job.communicate()
 
 
 async def read(

@@ -30,20 +30,17 @@ class Rounds:
 
     def __init__(self) -> None:
         self._due: dict[Waiting, float] = {}  # by the loop's clock
-        self._pauses: dict[Waiting, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, waiting: Waiting) -> None:
         """Look at it, until `end`, and wake it once there is something."""
-        pause = self._pauses[waiting] = waiting.pause_seconds
-        due = self._due[waiting] = asyncio.get_running_loop().time() + pause
+        due = self._due[waiting] = asyncio.get_running_loop().time() + waiting.pause_seconds
         if self._timer is None or due < self._timer.when():
             self._set(due)
 
     def end(self, waiting: Waiting) -> None:
         """No more. Safe to repeat."""
         self._due.pop(waiting, None)
-        self._pauses.pop(waiting, None)
         if not self._due and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -52,14 +49,13 @@ class Rounds:
         self._timer = None
         now = asyncio.get_running_loop().time()
         for waiting, due in list(self._due.items()):
-            if due - now > self._pauses[waiting] * _TOGETHER:
+            if due - now > waiting.pause_seconds * _TOGETHER:
                 continue
             if self._has_something(waiting):
                 self.end(waiting)
                 waiting.wake()
             else:
-                pause = self._pauses[waiting] = waiting.pause_seconds
-                self._due[waiting] = now + pause
+                self._due[waiting] = now + waiting.pause_seconds
         if self._due:
             self._set(min(self._due.values()))
 

@@ -34,7 +34,7 @@ from profd.targets.process import Process
 
 from tests.support import touching_program
 from tests.support.bpf import ENOSYS, answer
-from tests.support.python_jobs import SPIN, needs_ptrace, process_of, running
+from tests.support.python_jobs import SPIN, needs_ptrace, process_of, ready, running
 from tests.support.waiting import until
 
 NOBODY: Final = 65534
@@ -70,14 +70,8 @@ def python() -> str:
 @contextlib.contextmanager
 def job_of(user: int, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """A user's program that has printed `ready`."""
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/", **(ANOTHER if user else {}))
-    try:
-        assert job.stdout is not None
-        assert job.stdout.readline() == b"ready\n"
+    with ready(*command, cwd="/", **(ANOTHER if user else {})) as job:
         yield job
-    finally:
-        job.kill()
-        job.communicate()
 
 
 def not_left() -> list[int]:

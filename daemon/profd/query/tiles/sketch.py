@@ -23,9 +23,7 @@ from profd.segments.reader import TraceReader, Window
 
 _ALL: Final = -1  # a level at which every event is a box
 _PIXELS: Final = 16  # of a segment: nothing is known of when its events begin within it
-_SHORTER: Final = (
-    limits.TILE_WIDTH_MAX.bit_length()
-)  # levels: a box is no shorter than the narrowest pixel of the whole
+_SHORTER: Final = limits.TILE_WIDTH_MAX.bit_length()  # levels: no box is shorter than the narrowest pixel of the whole
 
 
 @dataclass(frozen=True, slots=True)
