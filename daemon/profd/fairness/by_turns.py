@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
 from collections.abc import Callable
+
+from profd.fairness.turns import Turns
 
 
 class ByTurns:
@@ -14,7 +15,7 @@ class ByTurns:
         self._free = places
         self._pause_seconds = pause_seconds
         self._pausing: asyncio.TimerHandle | None = None
-        self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()  # whose turn is next, first
+        self._waiting: Turns[asyncio.Future[None]] = Turns()
 
     @property
     def free(self) -> int:
@@ -24,7 +25,7 @@ class ByTurns:
     async def get(self, uid: int) -> Callable[[], None]:
         """A place, when it is this user's turn. To be let go with what is returned, which may be repeated."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(uid, deque()).append(waiter)
+        self._waiting.add(uid, waiter)
         self._hand_out()
         try:
             await waiter
@@ -53,17 +54,10 @@ class ByTurns:
         self._hand_out()
 
     def _next(self) -> asyncio.Future[None] | None:
-        """The first that still waits, of the user whose turn it is; theirs comes again after everybody else's."""
-        while self._waiting:
-            uid, entries = next(iter(self._waiting.items()))
-            waiter = entries.popleft()
-            if entries:
-                self._waiting.move_to_end(uid)
-            else:
-                del self._waiting[uid]
-            if not waiter.done():
-                return waiter
-        return None
+        """The next one that still waits."""
+        while (waiter := self._waiting.take()) is not None and waiter.done():
+            pass
+        return waiter
 
 
 def _once(let_go: Callable[[], None]) -> Callable[[], None]:

@@ -11,11 +11,12 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar, TypeVarTuple
+
+from profd.fairness.turns import Turns
 
 Answer = TypeVar("Answer")
 Given = TypeVarTuple("Given")
@@ -46,7 +47,7 @@ class ThreadByTurns:
         self._name = name
         self._prepare = prepare
         self._changed = threading.Condition()
-        self._asked: OrderedDict[int, deque[Callable[[], None]]] = OrderedDict()  # whose turn is next, first
+        self._asked: Turns[Callable[[], None]] = Turns()
         self._due: list[tuple[float, int, Repetition]] = []  # a heap: monotonic seconds, a number that tells two apart
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
@@ -79,10 +80,10 @@ class ThreadByTurns:
     def waiting(self) -> int:
         """Work that has not begun."""
         with self._changed:
-            return sum(map(len, self._asked.values()))
+            return len(self._asked)
 
     def _ask(self, uid: int, do: Callable[[], None]) -> None:
-        self._asked.setdefault(uid, deque()).append(do)
+        self._asked.add(uid, do)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -108,17 +109,10 @@ class ThreadByTurns:
 
     def _next(self) -> Callable[[], None]:
         with self._changed:
-            while True:
-                self._ask_what_is_due()
-                if self._asked:
-                    break
+            self._ask_what_is_due()
+            while (do := self._asked.take()) is None:
                 self._changed.wait(self._due[0][0] - time.monotonic() if self._due else None)
-            uid, work = next(iter(self._asked.items()))
-            do = work.popleft()
-            if work:
-                self._asked.move_to_end(uid)
-            else:
-                del self._asked[uid]
+                self._ask_what_is_due()
             return do
 
     def _ask_what_is_due(self) -> None:
@@ -126,4 +120,4 @@ class ThreadByTurns:
         while self._due and self._due[0][0] <= until:
             *_, repetition = heapq.heappop(self._due)
             if repetition.work is not None:
-                self._asked.setdefault(repetition.uid, deque()).append(partial(self._once, repetition))
+                self._asked.add(repetition.uid, partial(self._once, repetition))
