@@ -10,12 +10,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from profd.errors import BadInput, Unavailable
 from profd.kernel.peer import peer_of
+
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")  # how mountinfo writes blanks, and the like, in names
 
 
 class Lock:
@@ -73,6 +78,33 @@ def check_ours(path: Path) -> None:
             f"everybody may write into the state directory {path}, and lead profd elsewhere by links in it. "
             f"Look at what is in it, then: chmod o-w {path}"
         )
+
+
+def check_one_filesystem(path: Path, mounted: Path = Path("/proc/self/mountinfo")) -> None:
+    """BadInput where another filesystem is mounted within this directory, or one of its directories is a link to one:
+    what is stored is renamed from directory to directory.
+    """
+    other = next(_mounts_within(path.resolve(), mounted), None) or next(_links_elsewhere(path), None)
+    if other is not None:
+        raise BadInput(
+            f"{other} is on another filesystem than the state directory {path}, and profd renames files between "
+            f"its directories. Mount that filesystem at {path}, or choose a --state-dir on it."
+        )
+
+
+def _mounts_within(path: Path, mounted: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for line in mounted.read_bytes().splitlines():
+            at = Path(os.fsdecode(_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split(b" ")[4])))
+            if path in at.parents:
+                yield at
+
+
+def _links_elsewhere(path: Path) -> Iterator[Path]:
+    device = path.stat().st_dev
+    for entry in path.iterdir():
+        if entry.is_symlink() and entry.is_dir() and entry.stat().st_dev != device:
+            yield entry
 
 
 def _hint() -> str:

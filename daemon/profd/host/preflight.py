@@ -18,7 +18,7 @@ from profd.errors import BadInput, ProfdError
 from profd.host.config import Config
 from profd.host.doctor import Finding, tried
 from profd.host.groups import gid_of
-from profd.host.instance import listener
+from profd.host.instance import check_one_filesystem, check_ours, listener
 from profd.kernel import identity
 from profd.kernel.capabilities import effective
 from profd.kernel.privileges import how_to_grant, missing, told
@@ -45,7 +45,7 @@ class Preflight:
             "worker user": self._worker_user,
             "admin group": lambda: _group("admin_group", config.admin_group, "root only"),
             "socket group": lambda: _group("socket_group", config.socket_group, "everybody may connect"),
-            "state directory": lambda: _folder("state directory", config.state_dir),
+            "state directory": self._state_directory,
             "disk": self._disk,
             "socket directory": lambda: _folder("socket directory", config.socket.parent),
             "grpc socket": lambda: _socket("grpc socket", config.socket),
@@ -94,6 +94,17 @@ class Preflight:
             why, fix = _halves(error)
             return Finding("worker user", "problem", why, fix)
         return Finding("worker user", "ok", f"{chosen.name} (uid {chosen.uid}) can read profd and its Python")
+
+    def _state_directory(self) -> Finding:
+        path = self.config.state_dir
+        finding = _folder("state directory", path)
+        if finding.verdict == "ok" and path.is_dir():
+            try:
+                check_ours(path)
+                check_one_filesystem(path)
+            except BadInput as error:
+                return Finding("state directory", "problem", *_halves(error))
+        return finding
 
     def _disk(self) -> Finding:
         path = next(folder for folder in (self.config.state_dir, *self.config.state_dir.parents) if folder.is_dir())

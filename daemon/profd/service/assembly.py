@@ -48,7 +48,7 @@ from profd.gpu.sidecar import BeginSidecar
 from profd.host.config import Config
 from profd.host.doctor import Examiner, Finding
 from profd.host.groups import gid_of
-from profd.host.instance import Lock, check_ours, clear_socket, make_directory, remove_socket
+from profd.host.instance import Lock, check_one_filesystem, check_ours, clear_socket, make_directory, remove_socket
 from profd.host.notify import Notifier
 from profd.host.socket_files import SocketFiles
 from profd.importing.recordings import Recordings
@@ -224,6 +224,7 @@ class Daemon:
         config = self._config
         make_directory(config.state_dir, self._passed)
         check_ours(config.state_dir)
+        check_one_filesystem(config.state_dir)
         make_directory(config.socket.parent, self._passed)
         for path, what in (
             (config.state_dir / "profd.lock", f"the state directory {config.state_dir}"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from profd.errors import BadInput, Unavailable
-from profd.host.instance import Lock, check_ours, clear_socket, make_directory
+from profd.host.instance import Lock, check_one_filesystem, check_ours, clear_socket, make_directory
 
 
 @pytest.fixture
@@ -92,3 +92,26 @@ def test_a_state_directory_that_everybody_may_write_into_is_none(folder: Path) -
     open_.chmod(0o1777)
     with pytest.raises(BadInput, match="chmod o-w"):
         check_ours(open_)
+
+
+def test_a_filesystem_mounted_within_the_state_directory(tmp_path: Path) -> None:
+    state, mounted = tmp_path / "a state", tmp_path / "mountinfo"
+    state.mkdir()
+    at = os.fsencode(state).replace(b" ", b"\\040")
+    mounted.write_bytes(b"36 35 98:0 / %b rw - ext4 /dev/a rw\n37 36 0:5 / %b2 rw - tmpfs tmpfs rw\n" % (at, at))
+    check_one_filesystem(state, mounted)
+    with mounted.open("ab") as file:
+        file.write(b"38 36 98:1 /traces %b/traces rw - ext4 /dev/b rw\n" % at)
+    with pytest.raises(BadInput, match=r"a state/traces is on another filesystem .* Mount that filesystem at "):
+        check_one_filesystem(state, mounted)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no second filesystem to be led to")
+def test_a_directory_that_is_a_link_to_another_filesystem(tmp_path: Path) -> None:
+    if Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second filesystem to be led to")
+    (tmp_path / "nowhere").symlink_to("missing")
+    check_one_filesystem(tmp_path)
+    (tmp_path / "traces").symlink_to("/dev/shm")
+    with pytest.raises(BadInput, match="traces is on another filesystem"):
+        check_one_filesystem(tmp_path)

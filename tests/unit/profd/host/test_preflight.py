@@ -46,6 +46,14 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     assert found(tmp_path)["state directory"].verdict == "problem"
 
 
+def test_a_directory_that_everybody_may_write_into(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    finding = found(tmp_path)["state directory"]
+    assert finding.verdict == "problem"
+    assert "chmod o-w" in finding.fix
+
+
 def test_a_file_where_a_socket_is_to_be(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "control.sock").write_text("")
