@@ -114,12 +114,30 @@ def _take_over(path: Path) -> None:
         if not directory and (not stat.S_ISREG(found.st_mode) or found.st_nlink != 1):
             raise BadInput(f"{path} is not a file a worker may leave: links and special files are refused")
         if _current.separate:
-            os.fchown(fd, os.geteuid(), _gid())
-            os.fchmod(fd, 0o750 if directory else 0o640)
+            _give(fd, directory=directory)
             if not directory:
                 _check_nobody_writes(fd, path)
     finally:
         os.close(fd)
+
+
+def let_read(path: Path) -> None:
+    """Let workers read a file that the daemon wrote. Raises OSError.
+
+    Who has it open for writing is not asked: a program that another thread starts has a copy of every descriptor of the
+    daemon for a moment, of the one by which the file was written, too.
+    """
+    if _current.separate:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _give(fd, directory=False)
+        finally:
+            os.close(fd)
+
+
+def _give(fd: int, *, directory: bool) -> None:
+    os.fchown(fd, os.geteuid(), _gid())
+    os.fchmod(fd, 0o750 if directory else 0o640)
 
 
 def _check_nobody_writes(fd: int, path: Path) -> None:

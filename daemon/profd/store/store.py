@@ -172,7 +172,6 @@ class Store:
         with disk(staging, "Storing"):
             identity.make_readable(staging)
             record = self._described(staging, meta)
-            identity.make_readable(staging)
             sync(staging)
             rename(staging, self.traces / meta.trace)
             sync(self.traces)
@@ -195,6 +194,7 @@ class Store:
             final = merged(written, meta)
             record = TraceRecord.of_members(meta.trace, final)
             write_atomic(staging / META_FILE, joined(final), 0o640)
+            identity.let_read(staging / META_FILE)
         return record
 
     def check_space(self) -> None:

@@ -127,6 +127,26 @@ def test_traces_of_another_time_are_handed_over(root):
         identity.use(before)
 
 
+def test_a_program_that_is_started_meanwhile_keeps_no_trace_out(root, workers, monkeypatch):
+    """It has a copy of each descriptor of the daemon until it executes."""
+    copies, written = [], os.fsync
+
+    def fsync(fd: int) -> None:
+        copies.append(os.dup(fd))
+        written(fd)
+
+    store = Store(root, LIMITS)
+    gate = gate_in(root)
+    monkeypatch.setattr(os, "fsync", fsync)
+    trace = store.directory(add(store).id)
+    assert copies
+    for copy in copies:
+        os.close(copy)
+    assert may("cat", Path(gate.admit({"trace_dir": str(trace)})["trace_dir"]) / "meta.json")
+    gate.dismiss(done=True)
+    store.close()
+
+
 def test_strangers_read_nothing(root, workers):
     store = Store(root, LIMITS)
     trace = store.directory(add(store).id)
