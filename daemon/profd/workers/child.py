@@ -191,6 +191,15 @@ class Child:
             self.idle = True
             return self._outcome(job, answer)
 
+    def watch(self, ended: Callable[[], None]) -> None:
+        """Call `ended` where the process ends, or says something, between jobs; again and again, until `unwatch`."""
+        asyncio.get_running_loop().add_reader(self._sock, ended)
+
+    def unwatch(self) -> None:
+        """From now on its socket is a job's. Safe to repeat."""
+        if self._sock.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._sock)
+
     def end(self) -> None:
         """SIGKILL. A `run()` in progress sees its socket end; `kill()` is still to be called."""
         with contextlib.suppress(ProcessLookupError):
@@ -199,6 +208,7 @@ class Child:
     async def kill(self) -> None:
         """SIGKILL, reaped, socket closed. No `run()` may be in progress. Safe to repeat."""
         self.end()
+        self.unwatch()
         self._sock.close()
         if self._unknown_calls is not None:
             self._unknown_calls.close()

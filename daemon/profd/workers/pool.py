@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -28,11 +29,12 @@ from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_B
 from profd.targets.memory import MemoryLimits
 from profd.workers import cpu, gate
 from profd.workers.child import Child, WorkerGone, WorkerSettings
-from profd.workers.turns import OURS, JobKind, Turn, Turns
+from profd.workers.turns import NOBODY, OURS, JobKind, Turn, Turns
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
 RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
 _STARTS: Final = 3  # of one that is wanted
+_IDLE_PAUSE_SECONDS: Final = 5.0
 _JOBS: Final = Share(
     "jobs", "questions and imports", limits.JOBS_PER_UID_MAX, limits.JOBS_MAX, limits.JOBS_RESERVED, retry_seconds=5
 )
@@ -102,7 +104,7 @@ class WorkerPool:
         for worker in started:
             if isinstance(worker, BaseException):
                 raise worker  # `close()` ends the others
-            self._turns.put(worker)
+            self._free(worker)
         return next(iter(self._live)).confinement
 
     async def run(
@@ -199,6 +201,8 @@ class WorkerPool:
         worker = await self._relieved(turn)
         try:
             self._turns.check_open()
+            if worker is not None:
+                worker.unwatch()
             if worker is not None and worker.alive:
                 return worker
             if worker is not None:
@@ -232,7 +236,9 @@ class WorkerPool:
         try:
             left = await asyncio.to_thread(MemoryLimits().left, os.getpid())
             if left is None or left >= self._settings.memory_bytes // 2:
-                self._turns.grow(await self._start())
+                worker = await self._start()
+                worker.watch(partial(self._lost, worker))
+                self._turns.grow(worker)
         except JobFailed as error:
             log.warning("no further worker", extra={"why": str(error)})
         finally:
@@ -284,7 +290,7 @@ class WorkerPool:
     def _give_back(self, worker: Child, kept: Child | None, turn: Turn) -> None:
         if kept is not None or self._closed:
             if kept is not None and not self._closed:
-                self._turns.put(kept, turn.holder.uid)  # before `done`: the user's next job takes this one
+                self._free(kept, turn.holder.uid)  # before `done`: the user's next job takes this one
                 self._shrink_later()
             self._turns.done(turn)
             return
@@ -304,9 +310,37 @@ class WorkerPool:
         except JobFailed as error:
             log.error("no new worker", extra={"why": str(error)})
         finally:
-            self._turns.put(fresh, turn.holder.uid)
+            self._free(fresh, turn.holder.uid)
             self._turns.done(turn)
             self._shrink_later()
+
+    def _free(self, worker: Child | None, uid: int = NOBODY) -> None:
+        """A place is free; should its worker end before the next job, another takes its place."""
+        if worker is not None and not self._closed:
+            worker.watch(partial(self._lost, worker))
+        self._turns.put(worker, uid)
+
+    def _lost(self, worker: Child) -> None:
+        worker.unwatch()
+        if self._turns.remove(worker) and not self._closed:  # else a job has it by now, and will see
+            self._died += 1
+            log.warning("an idle worker ended", extra={"pid": worker.pid})
+            self._later(self._renew(worker))
+
+    async def _renew(self, worker: Child) -> None:
+        """Have a worker wait in the place of one that ended idle; a job that comes before starts its own."""
+        await self._bury(worker)
+        self._turns.put(None)
+        if not worker.jobs:  # what ended it may end each one that waits
+            await asyncio.sleep(_IDLE_PAUSE_SECONDS)
+        if self._turns.remove(None):
+            fresh: Child | None = None
+            try:
+                fresh = await self._start_anew()
+            except JobFailed as error:
+                log.error("no new worker", extra={"why": str(error)})
+            finally:
+                self._free(fresh)
 
     async def _start_anew(self) -> Child:
         """Try again where a worker was killed before it was ready: a job that cannot be repeated would suffer."""

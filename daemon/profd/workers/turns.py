@@ -131,6 +131,13 @@ class Turns(Generic[Place]):
         self._free.append((place, uid))
         self._hand_out()
 
+    def remove(self, place: Place) -> bool:
+        """Take a place away if it is free; whether it was."""
+        found = next((entry for entry in self._free if entry[0] is place), None)
+        if found is not None:
+            self._free.remove(found)
+        return found is not None
+
     def close(self) -> None:
         """End all waits."""
         self._closed = True

@@ -179,6 +179,24 @@ async def test_worker_killed_while_idle_costs_nothing(pool: WorkerPool) -> None:
     assert (await pool.run("echo", {}))["pid"] != before
 
 
+async def test_another_worker_waits_in_the_place_of_one_that_was_killed_idle(pool: WorkerPool) -> None:
+    before = (await pool.run("echo", {}))["pid"]
+    os.kill(before, signal.SIGKILL)
+    await eventually(lambda: pool.pids and before not in pool.pids and pool.statistics().idle == 1)
+    assert before not in children_of_ours()
+    (fresh,) = pool.pids
+    assert (await pool.run("echo", {}))["pid"] == fresh
+
+
+async def test_whatever_ends_waiting_workers_does_not_end_one_after_the_other(pool: WorkerPool) -> None:
+    (unused,) = pool.pids
+    os.kill(unused, signal.SIGKILL)
+    await eventually(lambda: not pool.pids and pool.statistics().idle == 1)
+    assert unused not in children_of_ours()
+    assert (await pool.run("echo", {}))["pid"] in pool.pids
+    assert pool.statistics().workers_started == 2
+
+
 async def test_worker_killed_before_it_is_ready_costs_no_job(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     (before,) = pool.pids
     start, killed = Child.start, []
