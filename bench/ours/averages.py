@@ -1,4 +1,4 @@
-"""Key averages beside DuckDB on the same rows, turn about in one process: CPU seconds of pairs."""
+"""Key averages beside DuckDB on the same rows, turn about in one process: seconds of pairs, of CPU if nothing else is said."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ def stored(trace_dir: str, context: str) -> Pairs:
     return _pairs(ours, duckdb_averages.stored(trace_dir, context))
 
 
-def of_ranks(trace_dir: str, ranks: int, raw: bool) -> Pairs:
-    """(ours, DuckDB's) of the exact averages of each rank of a capture: one trace under so many names."""
+def of_ranks(trace_dir: str, ranks: int, raw: bool) -> dict[str, Pairs]:
+    """(ours, DuckDB's) of the exact averages of each rank of a capture: one trace under so many names.
+
+    `cpu`: DuckDB with one thread. `clock`: by the clock, DuckDB with as many threads as we have, one for each core.
+    """
     folders = [_named_anew(Path(trace_dir), rank) for rank in range(ranks)]
     capture = Captured(folders)
     asked = {"group_by": "", "group_by_input_shape": False, "group_by_stack_n": 0, "with_backward": False, "raw": raw}
@@ -45,7 +48,12 @@ def of_ranks(trace_dir: str, ranks: int, raw: bool) -> Pairs:
     def ours() -> object:
         return top_of_capture(capture, by="rank", limit=20, sort_by="self_cpu_time_total", **asked)
 
-    return _pairs(ours, duckdb_averages.of_files([str(one / "segment-*.parquet") for one in folders]), times=2)
+    files = [str(one / "segment-*.parquet") for one in folders]
+    together = duckdb_averages.of_files(files, len(os.sched_getaffinity(0)))
+    return {
+        "cpu": _pairs(ours, duckdb_averages.of_files(files), times=2),
+        "clock": _pairs(ours, together, times=4, clock=time.perf_counter),
+    }
 
 
 def _named_anew(trace: Path, rank: int) -> Path:
@@ -86,11 +94,16 @@ def _as_arrow(table: EventTable, calls: view.CallColumns) -> pa.Table:
     )
 
 
-def _pairs(ours: Callable[[], Any], peer: Callable[[], Any], times: int = PAIRS) -> Pairs:
-    return [(_cpu(ours), _cpu(peer)) for _ in range(times + 1)][1:]
+def _pairs(
+    ours: Callable[[], Any],
+    peer: Callable[[], Any],
+    times: int = PAIRS,
+    clock: Callable[[], float] = time.process_time,
+) -> Pairs:
+    return [(_lasted(ours, clock), _lasted(peer, clock)) for _ in range(times + 1)][1:]
 
 
-def _cpu(work: Callable[[], Any]) -> float:
-    begin = time.process_time()
+def _lasted(work: Callable[[], Any], clock: Callable[[], float]) -> float:
+    begin = clock()
     work()
-    return time.process_time() - begin
+    return clock() - begin

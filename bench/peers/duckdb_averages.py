@@ -32,9 +32,9 @@ def stored(trace_dir: str, context: str = "") -> Callable[[], list[Any]]:
     return _query(STORED.format(context=_also(context), files=f"{trace_dir}/segment-*.parquet"), None)
 
 
-def of_files(patterns: list[str]) -> Callable[[], list[Any]]:
+def of_files(patterns: list[str], threads: int = 1) -> Callable[[], list[Any]]:
     """Runs on the files of many traces, each of which is a rank."""
-    return _query(OF_FILES.format(files=", ".join(f"'{one}'" for one in patterns)), None)
+    return _query(OF_FILES.format(files=", ".join(f"'{one}'" for one in patterns)), None, threads)
 
 
 def columns(calls: pa.Table, context: str = "") -> Callable[[], list[Any]]:
@@ -46,9 +46,9 @@ def _also(context: str) -> str:
     return f", {context}" if context else ""
 
 
-def _query(text: str, calls: pa.Table | None) -> Callable[[], list[Any]]:
+def _query(text: str, calls: pa.Table | None, threads: int = 1) -> Callable[[], list[Any]]:
     database = duckdb.connect()
-    database.execute("set threads = 1")
+    database.execute(f"set threads = {threads}")
     if calls is not None:
         database.register("calls", calls)
     return lambda: database.execute(text).fetchall()
