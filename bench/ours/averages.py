@@ -1,4 +1,4 @@
-"""Key averages beside DuckDB on the same rows, turn about in one process: seconds of pairs, of CPU if nothing else is said."""
+"""Key averages beside DuckDB on the same rows, turn about in one process: seconds of pairs, by default of CPU."""
 
 from __future__ import annotations
 
