@@ -32,6 +32,7 @@ bool Batch::run() {
   if (room_.size() < total_) room_.resize(total_);
   std::size_t failures = 0;
   for (std::size_t first = 0; first < there_.size();) {
+    if (g_stop != 0) return false;
     const std::size_t count = std::min(there_.size() - first, kPlacesAtOnce);
     const std::size_t behind = first + count < there_.size() ? starts_[first + count] : total_;
     const iovec here{room_.data() + starts_[first], behind - starts_[first]};

@@ -22,7 +22,7 @@ class Batch {
   // The number of this place. One that makes the batch too large is not read.
   std::size_t add(std::uint64_t address, std::size_t bytes);
 
-  // False: the process is gone, or may not be read any more (errno says).
+  // False: the process is gone, or may not be read any more (errno says; g_stop, where that is why).
   bool run();
 
   // What was there, whole; null where it could not be read.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <new>
 #include <poll.h>
 #include <string>
 #include <unistd.h>
@@ -27,29 +28,32 @@ constexpr double kRateMax = 1e5;
 constexpr std::int64_t kLateNs = 1'000'000'000;
 constexpr unsigned kNameLooksMax = 16;  // each after twice as many samples as the one before
 
-volatile std::sig_atomic_t g_stop = 0;
-
 void stop(int) { g_stop = 1; }
 
-// SIGINT comes only while it sleeps: nothing is missed.
-void hold_signals() {
+void block_interrupts(bool blocked) {
   sigset_t held;
   ::sigemptyset(&held);
   ::sigaddset(&held, SIGINT);
-  ::sigprocmask(SIG_BLOCK, &held, nullptr);
+  ::sigprocmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &held, nullptr);
+}
+
+void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = stop;
   ::sigaction(SIGINT, &action, nullptr);
 }
 
+// SIGINT comes at any moment, but not between a look at whether it came and the sleep: nothing is missed.
 void sleep_until(std::int64_t due) {
   sigset_t none;
+  block_interrupts(true);
   ::sigemptyset(&none);
   do {
     const std::int64_t left = std::max<std::int64_t>(due - now_ns(), 0);
     const timespec time{left / 1'000'000'000, left % 1'000'000'000};
     ::ppoll(nullptr, 0, &time, &none);
   } while (g_stop == 0 && now_ns() < due);
+  block_interrupts(false);
 }
 
 void say(const std::string& line) {
@@ -122,6 +126,7 @@ class Sampling {
     if (!threads_.look()) return false;
     gather();
     look_for_names();
+    if (g_stop != 0) return false;  // a name may be missing
     for (auto& [native, thread] : seen_) {
       if (thread.seen != sample_ || !thread.whole) continue;
       trace_.see(native, thread.ident, thread.name, thread.stack, now_us);
@@ -219,7 +224,8 @@ double positive(const char* word, double most) {
   const std::int64_t begin = now_ns();
   const auto now_us = [begin] { return static_cast<std::uint64_t>((now_ns() - begin) / 1000); };
   confine(arguments, open_mappings);
-  hold_signals();
+  catch_interrupts();
+  std::set_new_handler([] { fail("hold what it samples", "its memory is not enough"); });
   static Python python;
   if (const char* const why = find_mapped_python(target, python); why != nullptr) refuse_unknown(why);
   Sampling sampling(target, python, output);
@@ -227,7 +233,7 @@ double positive(const char* word, double most) {
   Rhythm rhythm(rate, seconds);
   while (rhythm.next()) {
     if (!sampling.take(now_us())) {
-      say("Stopped sampling\n");
+      if (g_stop == 0) say("Stopped sampling\n");
       break;
     }
   }

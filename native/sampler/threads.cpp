@@ -57,7 +57,7 @@ bool Threads::look() {
   list_all();
   for (const std::uint64_t address : found_) settle(address, states_.at(address));
   if (listed_) forget_ended();
-  return true;
+  return g_stop == 0;
 }
 
 // All that the last sample found, in one call: what has not changed is not looked for again.
@@ -157,7 +157,7 @@ void Threads::forget_ended() {
 // Look until what is seen leads to where the thread began. What has changed while it was read is at the inner end.
 void Threads::settle(std::uint64_t address, ThreadState& thread) {
   bool again = false;  // before_ is of the look before
-  for (int looks = 0; looks < kLooks; ++looks) {
+  for (int looks = 0; looks < kLooks && g_stop == 0; ++looks) {
     Batch& batch = looks == 0 ? batch_ : few_;
     if (looks > 0) {
       few_.clear();

@@ -69,7 +69,8 @@ class Threads {
   Threads(pid_t process, const Python& python) : process_(process), python_(python), batch_(process), few_(process),
                                                  codes_(process, python) {}
 
-  // Look once. False: the process is gone, or may not be read any more (errno says).
+  // Look once. False: the process is gone, or may not be read any more (errno says); or g_stop is set, and what was found
+  // is not whole.
   bool look();
 
   const std::vector<std::uint64_t>& found() const { return found_; }

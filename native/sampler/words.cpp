@@ -47,6 +47,7 @@ ssize_t read_all(int file, char* into, std::size_t most) {
 }
 
 std::size_t read_memory(pid_t process, std::uint64_t at, void* into, std::size_t bytes) {
+  if (g_stop != 0) return 0;
   const iovec here{into, bytes};
   const iovec there{reinterpret_cast<void*>(at), bytes};
   const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);

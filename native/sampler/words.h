@@ -1,6 +1,7 @@
 // Arguments, files and last words of the small programs here.
 #pragma once
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <sys/types.h>
@@ -20,6 +21,10 @@ std::int64_t now_ns();
 
 // An open file's text from here on, `most` bytes of it: how many. -1: it cannot be read.
 ssize_t read_all(int file, char* into, std::size_t most);
+
+// SIGINT has come, where it is caught: no other process's memory is there any more, so that whatever looks at it ends soon,
+// however long it was led about.
+inline volatile std::sig_atomic_t g_stop = 0;
 
 // `bytes` of another process's memory, or fewer where they are not there; 0 for none.
 std::size_t read_memory(pid_t process, std::uint64_t at, void* into, std::size_t bytes);

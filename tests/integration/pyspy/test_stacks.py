@@ -214,6 +214,20 @@ while True:
             ctypes.c_uint64.from_address(place + 8 * word).value = value % (1 << 64)
 """
 
+# Its main thread has 300 names, and each is to be looked for among 60,000 attributes: a sample takes many seconds.
+LEADING_ABOUT = """
+import threading
+class Main:
+    def __hash__(self): return threading.get_ident()
+class Nameless: pass
+thread = Nameless()
+thread.__dict__ = {f"{number:05}": None for number in range(60000)}
+threading._active.clear()
+threading._active.update({Main(): thread for _ in range(300)})
+print("ready", flush=True)
+input()
+"""
+
 EXECUTING = "import os, sys\nprint('ready', flush=True)\nsys.stdin.read(1)\nos.execv('/bin/sleep', ['sleep', '600'])\n"
 ASKING = "print('ready', flush=True)\ninput()\n"
 
@@ -310,6 +324,23 @@ async def test_a_program_that_writes_garbage_over_its_frames_harms_nobody(interp
     assert samples > 0
     assert errors > 0
     assert found.stacks
+
+
+async def test_it_can_be_ended_in_the_middle_of_a_sample() -> None:
+    with program(sys.executable, LEADING_ABOUT) as job:
+
+        async def looks_about() -> None:
+            await eventually(lambda: any((tool.cpu_seconds(pid) or 0) > 0.1 for pid in samplers()))
+
+        found = await read(job.pid, 100, 600, looks_about)
+    assert found.status == 0, found.complaints
+    assert counted(found.said) == (0, 0)
+
+
+def samplers() -> list[int]:
+    """Those that this process has started."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "profd-sampler\n"]
 
 
 async def test_a_program_that_takes_the_place_of_another_has_no_stacks() -> None:
