@@ -16,12 +16,13 @@ from profd.capture.machine import Graces
 from profd.capture.ports import Processes
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.errors import BadInput, Exhausted, NotFound
+from profd.fairness.pieces import in_pieces, pieces
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
 from profd.model.capture import Fleet, Options, ProgramSteps, Reason, State
 from profd.sources.base import Offer, Source
-from profd.targets import procfs
+from profd.targets import first_looks, procfs
 from profd.targets import selector as selectors
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Families, Selector
@@ -95,13 +96,16 @@ class Planner:
         self._held = held
 
     async def estimate(self, caller: Caller, request: Request) -> list[TargetPlan]:
-        """The plan of `CaptureManager.start` for each target; touches nothing. Raises what `start` raises."""
+        """The plan of `CaptureManager.start` for each target; touches nothing. Raises what `start` raises.
+
+        Nothing is awaited between the last look at who holds what and the end.
+        """
         admission.check_untrusted_options(request.options, self._settings.now_ns(), open_ended=request.open_ended)
         selectors.check_untrusted_selector(request.selector)
         by_pid = bool(request.selector.pids) and not request.selector.children
         if by_pid:  # a look at every process of the host takes longer than all the rest
             # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
-            named = self._recalled(request.selector) or await self._asked(caller, request.selector)
+            named = await self._recalled(caller, request.selector) or await self._asked(caller, request.selector)
             plans = await self._estimate(caller, request, named)
             if not any(_needs_family(plan) for plan in plans):
                 return plans
@@ -161,16 +165,27 @@ class Planner:
         if await self._back(request.options.source, selection.allowed):
             selection = replace(selection, allowed=await self._again(caller, selection.allowed))
         await self._prepare(selection.allowed)
-        families = Families(snapshot)
-        with await self._headroom.ahead(caller.uid, [process.id for process in selection.allowed]):
-            plans = [self._plan(caller, request, process, families) for process in selection.allowed]
+        families, plans = Families(snapshot), list[TargetPlan]()
+        for some in pieces(selection.allowed):
+            with await self._headroom.ahead(caller.uid, [process.id for process in some]):
+                plans += [self._plan(caller, request, process, families) for process in some]
+        plans = [self._as_held(caller, plan) for plan in plans]
         plans += [self._forbidden(process) for process in selection.forbidden]
         return plans + [self._missing(pid) for pid in selection.missing]
 
-    def _recalled(self, selector: Selector) -> list[Process]:
+    async def _recalled(self, caller: Caller, selector: Selector) -> list[Process]:
         """The processes of these pids; none where any of them has to be looked at."""
-        found = [self._table.recall(pid) for pid in selector.pids]
-        return [process for process in found if process is not None] if all(found) else []
+        found: list[Process] = []
+        for some in pieces(selector.pids):
+            recalled = await first_looks.look(caller.uid, len(selector.pids), self._recall, some)
+            if len(recalled) < len(some):
+                return []
+            found += recalled
+        return found
+
+    def _recall(self, pids: Sequence[int]) -> list[Process]:
+        """Those of which enough is remembered."""
+        return [process for process in map(self._table.recall, pids) if process is not None]
 
     async def _asked(self, caller: Caller, selector: Selector) -> Sequence[Process]:
         """The processes of these pids."""
@@ -233,12 +248,9 @@ class Planner:
     def _plan(self, caller: Caller, request: Request, process: Process, families: Families) -> TargetPlan:
         target = TargetRecord.of(process, self._settings.host)
         permission = "your own process" if process.uid == caller.uid else "you are an admin"
-        holder = self._held.get(process.id)
-        if holder is not None:
-            choice = Choice(
-                None, state=State.BUSY, reason=Reason.CAPTURE_RUNNING, message=_held_by(caller, process, holder)
-            )
-            return TargetPlan(target, process, choice, permission)
+        busy = self._busy(caller, process)
+        if busy is not None:
+            return TargetPlan(target, process, busy, permission)
         choice = choose(
             process,
             request.options,
@@ -252,6 +264,18 @@ class Planner:
         if choice.source and choice.plan and (risk := self._settings.sidecar_risk(process, request.options)):
             choice = replace(choice, plan=replace(choice.plan, risks=(*choice.plan.risks, risk)))
         return TargetPlan(target, process, choice, permission)
+
+    def _busy(self, caller: Caller, process: Process) -> Choice | None:
+        """The answer for one that a capture holds; None for any other."""
+        holder = self._held.get(process.id)
+        if holder is None:
+            return None
+        return Choice(None, state=State.BUSY, reason=Reason.CAPTURE_RUNNING, message=_held_by(caller, process, holder))
+
+    def _as_held(self, caller: Caller, plan: TargetPlan) -> TargetPlan:
+        """The same, unless a capture has taken its process since it was made."""
+        busy = None if plan.process is None else self._busy(caller, plan.process)
+        return plan if busy is None else replace(plan, choice=busy)
 
     def _forbidden(self, process: Process) -> TargetPlan:
         choice = Choice(None, reason=Reason.NOT_PERMITTED, message=forbidden(process))
@@ -272,7 +296,7 @@ class Planner:
         shown = [p for p in shown if named or not selectors.serves_profd(p)]
         await self._prepare(shown)
         families = Families(snapshot)
-        return [self._sight(process, families) for process in shown]
+        return await in_pieces(lambda process: self._sight(process, families), shown)
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
         """The processes of a selector; an empty one means all that the caller may profile."""

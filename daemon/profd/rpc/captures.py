@@ -18,6 +18,7 @@ from profd.capture.planner import Request, forbidden, missing
 from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, ProfdError
 from profd.fairness.few import Few
+from profd.fairness.pieces import in_pieces
 from profd.fairness.rates import Rate, Rates
 from profd.fairness.room import Room
 from profd.fairness.shares import Holder
@@ -124,12 +125,13 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         asked = Request(await self._selector(request.selector), options, open_ended=open_ended)
         plans = await self._manager.planner.estimate(callers.current(), asked)
         steps = await self._manager.planner.steps(plans) if request.steps else [None] * len(plans)
-        return pb.EstimateCaptureResponse(targets=list(map(translate.estimate_message, plans, steps)))
+        told = await in_pieces(lambda pair: translate.estimate_message(*pair), list(zip(plans, steps, strict=True)))
+        return pb.EstimateCaptureResponse(targets=told)
 
     async def ListTargets(self, request: pb.ListTargetsRequest, context: object) -> pb.ListTargetsResponse:
         selector = await self._selector(request.selector)
         sightings = await self._manager.planner.targets(callers.current(), selector, everything=request.all)
-        return pb.ListTargetsResponse(targets=[translate.sighting_message(s) for s in sightings])
+        return pb.ListTargetsResponse(targets=await in_pieces(translate.sighting_message, sightings))
 
     async def Where(self, request: pb.WhereRequest, context: object) -> pb.WhereResponse:
         selector = await self._selector(request.selector)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +13,16 @@ import pytest
 from profd.capture import planner as module
 from profd.capture.estimate import HostHeadroom
 from profd.capture.planner import ManagerSettings, Planner, Request
+from profd.capture.records import CaptureRecord
 from profd.errors import NotFound
+from profd.fairness.pieces import AT_A_TIME
 from profd.limits import PROC_WAIT_SECONDS, MiB
-from profd.model.capture import Options
+from profd.model.capture import Options, State
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
 from profd.targets import first_looks, guarded, procfs
 from profd.targets.memory import Bound, MemoryLimits, Room
-from profd.targets.process import Process
+from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Selector
 
 from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, process, request
@@ -168,3 +173,53 @@ async def test_the_loop_is_free_while_memory_of_many_is_looked_at(monkeypatch: p
     await eventually(look.reached.is_set)
     look.go_on()
     assert ["1 MiB are available" in plan.choice.message for plan in await planning] == [True] * len(pids)
+
+
+class Taking(FixedHeadroom):
+    """While it looks at the second piece a capture takes a process of the first."""
+
+    def __init__(self, takes: Callable[[], None]) -> None:
+        super().__init__()
+        self.pieces: list[int] = []
+        self._takes = takes
+
+    async def ahead(self, uid: int, processes: Sequence[ProcessId]) -> AbstractContextManager[None]:
+        self.pieces.append(len(processes))
+        if len(self.pieces) == 2:
+            self._takes()
+        return nullcontext()
+
+
+async def test_many_are_planned_in_pieces_and_none_that_a_capture_has_taken_meanwhile() -> None:
+    # GIVEN more processes than are planned at once
+    processes = list(map(process, range(100, 110 + AT_A_TIME)))
+    held: dict[ProcessId, CaptureRecord] = {}
+    capture = CaptureRecord("c1", "", "alice", ALICE.uid, 1, Options(), False)
+    headroom = Taking(lambda: held.update({processes[0].id: capture}))
+    planner = Planner([FakeSource()], FakeTable(processes), headroom, ManagerSettings("host"), held)
+    # WHEN another capture takes one of them after it was planned
+    first, *others = await planner.estimate(ALICE, request(*(each.id.pid for each in processes)))
+    # THEN it is that one's
+    assert headroom.pieces[:2] == [AT_A_TIME, 10]
+    assert first.choice.state is State.BUSY
+    assert "held by capture c1 of alice" in first.choice.message
+    assert all(plan.choice.source is not None for plan in others)
+
+
+class Recalling(FakeTable):
+    """Notes who asks what it remembers."""
+
+    asked_by: set[str]
+
+    def recall(self, pid: int) -> Process | None:
+        self.asked_by.add(threading.current_thread().name)
+        return super().recall(pid)
+
+
+async def test_what_is_remembered_of_many_is_no_work_of_the_loop() -> None:
+    table = Recalling(list(map(process, range(100, 140))))
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
+    for count, asked_by in ((first_looks.FEW, {threading.current_thread().name}), (40, {"profd-first-looks"})):
+        table.asked_by = set()
+        assert len(await planner.estimate(ALICE, request(*range(100, 100 + count)))) == count
+        assert table.asked_by == asked_by
