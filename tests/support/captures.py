@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -210,6 +211,9 @@ class MemoryRecords:
 
     def names(self) -> list[str]:
         return list(self.kept)
+
+    def size(self, capture: str) -> int:
+        return len(json.dumps(self.kept.get(capture, "")))
 
     def remove(self, capture: str) -> None:
         self.kept.pop(capture, None)

@@ -20,6 +20,8 @@ from profd.capture.told import Told
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.journal.journal import Journal, any_data
 from profd.limits import (
+    CAPTURE_BYTES_KEPT_MAX,
+    CAPTURE_BYTES_KEPT_PER_UID_MAX,
     CAPTURE_TARGETS_KEPT_MAX,
     CAPTURE_TARGETS_KEPT_PER_UID_MAX,
     CAPTURES_KEPT_MAX,
@@ -52,6 +54,7 @@ class Book:
         self._told = Told()
         self._by_id: dict[str, CaptureRecord] = {}  # oldest first
         self._by_request: dict[tuple[int, str], str] = {}
+        self._bytes: dict[str, int] = {}  # of those that are on the disk
         self._unwritten: dict[str, CaptureRecord] = {}
         self._droppable: dict[str, list[ProcessId]] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -71,6 +74,7 @@ class Book:
                 log.warning("capture record dropped", extra={"why": str(error)})
                 continue
             self._remember(record)
+            self._bytes[record.id] = await self._in_thread(self._disk.size, record.id)
             if record.finished_ns is None:
                 await self._find_unfinished(record)
                 live += [(record, target) for target in self._recover(record, returning)]
@@ -102,7 +106,7 @@ class Book:
         ends = self._told.held(record)
         value = relative(record, self._journal.path)
         try:
-            await self._in_thread(self._disk.put, record.id, value)
+            self._bytes[record.id] = await self._in_thread(self._put, record.id, value)
         except (OSError, ProfdError) as error:
             log.error("capture record not written", extra={"capture": record.id, "why": str(error)})
             return reason_of(error), f"the capture could not be recorded: {sentence(error, 'the disk')}"
@@ -111,6 +115,11 @@ class Book:
                 self._told.release(record, ends)
                 self._on_written(record)
         return None
+
+    def _put(self, capture: str, value: dict[str, Any]) -> int:
+        """In the thread: how large it is."""
+        self._disk.put(capture, value)
+        return self._disk.size(capture)
 
     def hold(self, record: CaptureRecord, target: TargetRecord, before: State) -> None:
         """It has just ended, and stood at `before`: no caller hears of it until it is written."""
@@ -231,6 +240,10 @@ class Book:
         await self._forget_beyond(
             lambda record: len(record.targets), CAPTURE_TARGETS_KEPT_PER_UID_MAX, CAPTURE_TARGETS_KEPT_MAX
         )
+        # Of some of them much is told, in the words of attached processes.
+        await self._forget_beyond(
+            lambda record: self._bytes.get(record.id, 0), CAPTURE_BYTES_KEPT_PER_UID_MAX, CAPTURE_BYTES_KEPT_MAX
+        )
 
     async def _forget_beyond(self, weigh: Callable[[CaptureRecord], int], each: int, most: int) -> None:
         total = sum(map(weigh, self._by_id.values()))
@@ -248,6 +261,7 @@ class Book:
             ended[uid] -= weigh(record)
             total -= weigh(record)
             del self._by_id[record.id]
+            self._bytes.pop(record.id, None)
             self._by_request.pop((record.owner_uid, record.request_id), None)
             await self._in_thread(self._disk.remove, record.id)
 

@@ -53,6 +53,10 @@ class Records(Protocol):
         """The captures that have one, also a damaged one."""
         ...
 
+    def size(self, capture: str) -> int:
+        """Bytes of one on the disk; 0 if there is none."""
+        ...
+
     def remove(self, capture: str) -> None:
         """Forget one; unknown ids are no error."""
         ...

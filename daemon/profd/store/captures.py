@@ -31,6 +31,10 @@ class CaptureRecords:
         """The captures that have one, also a damaged one."""
         return self._records.names()
 
+    def size(self, capture: str) -> int:
+        """Bytes of one on the disk; 0 if there is none."""
+        return self._records.size(capture)
+
     def remove(self, capture: str) -> None:
         """Forget one; unknown ids are no error."""
         self._records.remove(capture)

@@ -47,6 +47,13 @@ class Records:
             raise BadInput(f"{path} is damaged (not a JSON object): remove it, or restore it from a backup")
         return value
 
+    def size(self, name: str) -> int:
+        """Bytes of one on the disk; 0 if there is none."""
+        try:
+            return self._path(name).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def remove(self, name: str) -> None:
         """Forget one; a name that is not there is no error."""
         path = self._path(name)

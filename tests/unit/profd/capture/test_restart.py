@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from profd.capture.manager import CaptureManager
 from profd.capture.records import TargetRecord
 from profd.errors import Unavailable
 from profd.journal.journal import NOTE, Journal
@@ -148,6 +149,36 @@ async def test_one_user_has_so_many_records(rig: Rig, monkeypatch: pytest.Monkey
         kept = manager.list(ROOT, 10)
         assert len(kept) == 2
         assert kept[0].id == last.id
+
+
+async def test_one_users_records_have_so_many_bytes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a process of Bob's, and Alice's, of which much is told
+    async with rig.running() as manager:
+        ends = []
+        for caller, pid, words in ((BOB, 102, 0), *[(ALICE, 100, 2000)] * 5):
+            last = await manager.start(caller, request(pid))
+            await rig.source.started(pid)
+            rig.source.finish(pid, replace(rig.source.with_file(pid), warnings=["w" * words]))
+            await ended(manager, last.id)
+            ends.append(last.id)
+        # WHEN her records are more than one user may have THEN her oldest go
+        size = rig.records.size(ends[-1])
+        assert size > 2000
+        monkeypatch.setattr("profd.capture.book.CAPTURE_BYTES_KEPT_PER_UID_MAX", 4 * size)
+        await record_one_more(rig, manager)
+        assert {ends[0], ends[-1]} < {record.id for record in manager.list(ROOT, 10)}
+        assert ends[1] not in {record.id for record in manager.list(ROOT, 10)}
+    # also those that an earlier daemon wrote
+    monkeypatch.setattr("profd.capture.book.CAPTURE_BYTES_KEPT_PER_UID_MAX", size)
+    async with rig.running() as manager:
+        assert [record.owner for record in manager.list(ROOT, 10)] == ["alice", "bob"]
+
+
+async def record_one_more(rig: Rig, manager: CaptureManager) -> None:
+    last = await manager.start(ALICE, request(100))
+    await rig.source.started(100)
+    rig.source.finish(100)
+    await ended(manager, last.id)
 
 
 async def test_a_daemon_that_dies_before_its_record_says_so_finds_what_was_being_written(rig: Rig) -> None:
