@@ -20,13 +20,14 @@ from typing import Final
 import msgspec
 
 from profd.disk.files import rename
-from profd.limits import AGENT_TRY_AGAIN_SECONDS, AGENTS_MAX
+from profd.limits import AGENT_TRY_AGAIN_SECONDS, AGENTS_MAX, AGENTS_RESERVED
 from profd.targets.process import ProcessId
 
 FILE: Final = "attached.json"
 BACK_SECONDS: Final = AGENT_TRY_AGAIN_SECONDS + 5.0  # with the greeting; who is not back then is not awaited any more
 WRITE_SECONDS: Final = 0.5  # from a change to the file: many processes attach at once
-_BYTES_MAX: Final = AGENTS_MAX * 2048  # labels have up to 256 characters
+_MOST: Final = AGENTS_MAX + AGENTS_RESERVED
+_BYTES_MAX: Final = _MOST * 4096  # two labels have up to 256 characters each, of up to four bytes
 
 log = logging.getLogger("profd.agents")
 
@@ -55,7 +56,7 @@ class Returning:
         self._file: Path | None = None
         self._awaited: dict[ProcessId, Known] = {}
         self._until = 0.0
-        self._came = asyncio.Event()
+        self._came: dict[ProcessId, asyncio.Event] = {}  # of those that are waited for
         self._due: asyncio.TimerHandle | None = None
         self._written: asyncio.Future[None] | None = None
         self._attached: Callable[[], Iterable[Known]] = tuple
@@ -86,17 +87,21 @@ class Returning:
     def came(self, process: ProcessId) -> None:
         """It has attached."""
         self._awaited.pop(process, None)
-        self._came.set()
+        if came := self._came.pop(process, None):
+            came.set()
         self.changed()
 
     async def wait(self, processes: Collection[ProcessId], seconds: float) -> bool:
-        """Until all of these that are awaited have come back, and no longer than this; False: none was awaited."""
+        """Until all of these that are awaited have come back, and no longer than this; False: none was awaited.
+
+        Each in turn: one that comes wakes who waits for it, and not all whose others are to come.
+        """
         awaited = [process for process in processes if self.of(process)]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(map(self.of, awaited)):
-                    self._came.clear()
-                    await self._came.wait()
+                for process in awaited:
+                    if self.of(process):
+                        await self._came.setdefault(process, asyncio.Event()).wait()
         return bool(awaited)
 
     def changed(self) -> None:
@@ -115,7 +120,7 @@ class Returning:
     def _now(self) -> list[Known]:
         """Those that are attached, and those that are still awaited."""
         awaited = (known for known in [*self._awaited.values()] if self.of(known.process))
-        return [*self._attached(), *awaited][:AGENTS_MAX]
+        return [*self._attached(), *awaited][:_MOST]
 
     def _write(self) -> None:
         self._due = None
@@ -137,7 +142,7 @@ def _read(file: Path, alive: Callable[[ProcessId], bool]) -> list[Known]:
     except (OSError, msgspec.DecodeError) as error:
         log.warning("who was attached is not known", extra={"path": str(file), "why": str(error)})
         return []
-    return [known for known in found[:AGENTS_MAX] if alive(known.process)]
+    return [known for known in found[:_MOST] if alive(known.process)]
 
 
 def _write(file: Path, attached: list[Known]) -> None:

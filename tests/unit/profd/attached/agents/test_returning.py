@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from profd.attached.agents import returning
 from profd.attached.agents.returning import BACK_SECONDS, Known, Returning
+from profd.limits import AGENT_LABEL_CHARACTERS_MAX, AGENTS_MAX, AGENTS_RESERVED, RANK_MAX
 from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 
@@ -62,6 +63,46 @@ async def test_a_wait_ends_as_the_last_one_comes_or_with_its_time(tmp_path: Path
     assert await waiting
     assert not await awaited.wait([ME], 600)
     awaited.close()
+
+
+async def test_one_that_comes_wakes_nobody_who_waits_for_others(tmp_path: Path, writing: ThreadPoolExecutor) -> None:
+    # GIVEN many who wait for many
+    file, known = tmp_path / "attached.json", [Known(pid, 1) for pid in range(1, 101)]
+    file.write_bytes(msgspec.json.encode(known))
+    awaited = Asked(writing)
+    await awaited.open(file, lambda process: True, tuple)
+    waiting = [asyncio.create_task(awaited.wait([each.process for each in known], 600)) for _ in range(20)]
+    await asyncio.sleep(0)
+    # WHEN they come THEN each look is for one who has come
+    awaited.times = 0
+    for each in known:
+        awaited.came(each.process)
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*waiting) == [True] * 20
+    assert awaited.times <= 20 * 100
+
+
+class Asked(Returning):
+    times = 0
+
+    def of(self, process: ProcessId) -> Known | None:
+        self.times += 1
+        return super().of(process)
+
+
+async def test_all_that_may_attach_are_remembered(tmp_path: Path, writing: ThreadPoolExecutor) -> None:
+    # GIVEN as many as there may be, that say all that they may
+    words = "\U00010000" * AGENT_LABEL_CHARACTERS_MAX
+    known = [
+        Known(4_000_000 + number, 1 << 40, RANK_MAX, words, words) for number in range(AGENTS_MAX + AGENTS_RESERVED)
+    ]
+    before = await opened(tmp_path / "attached.json", writing, Clock())
+    await before.open(tmp_path / "attached.json", lambda process: True, lambda: known)
+    before.close()
+    # WHEN the next daemon reads of them
+    after = Returning(writing)
+    await after.open(tmp_path / "attached.json", lambda process: True, tuple)
+    assert [after.of(each.process) for each in known] == known
 
 
 async def test_a_file_that_cannot_be_read_awaits_nobody(tmp_path: Path, writing: ThreadPoolExecutor) -> None:
