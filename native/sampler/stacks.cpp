@@ -224,10 +224,10 @@ double positive(const char* word, double most) {
   const std::int64_t begin = now_ns();
   const auto now_us = [begin] { return static_cast<std::uint64_t>((now_ns() - begin) / 1000); };
   confine(arguments, open_mappings);
-  catch_interrupts();
   std::set_new_handler([] { fail("hold what it samples", "its memory is not enough"); });
   static Python python;
   if (const char* const why = find_mapped_python(target, python); why != nullptr) refuse_unknown(why);
+  catch_interrupts();  // until here it is ended by one
   Sampling sampling(target, python, output);
   say(std::string("Sampling process ") + arguments[kArguments + 1] + " times a second\n");
   Rhythm rhythm(rate, seconds);
