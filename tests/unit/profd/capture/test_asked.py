@@ -138,7 +138,10 @@ async def test_a_root_program_is_no_admin(desk: Desk) -> None:
     assert "requests of programs" in root.answers[WISHES_BURST + 1][1]
 
 
-async def test_a_flood_of_one_user_is_cut_and_counted_and_anothers_request_is_answered(desk: Desk) -> None:
+async def test_a_flood_of_one_user_is_cut_and_counted_and_anothers_request_is_answered(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.asked, "_rates", Rates(module._RATE, lambda: 0.0))  # no new allowance meanwhile
     flood, bob = desk.agents.comes(100), desk.agents.comes(102, BOB)
     for number in range(1, WISHES_BURST + 51):
         desk.ask(flood, number)
