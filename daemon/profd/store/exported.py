@@ -7,6 +7,7 @@ is trusted: it may have been copied in part, changed, or made up.
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from profd.disk.files import plain
 from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
 from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
@@ -184,13 +186,16 @@ class ExportedStore:
 def _commit(folder: Path) -> Commit:
     path = folder / COMMIT_FILE
     try:
-        text = path.read_bytes() if path.lstat().st_size <= COMMIT_BYTES_MAX else b""
-        commit = decode_struct(text, Commit)
+        with open(path, "rb", opener=plain) as file:
+            text = file.read(min(os.fstat(file.fileno()).st_size, COMMIT_BYTES_MAX) + 1)
+        commit = decode_struct(text if len(text) <= COMMIT_BYTES_MAX else b"", Commit)
     except FileNotFoundError as error:
         raise BadTrace(
             f"{folder} has no {COMMIT_FILE}: it was not written to its end; export the capture again."
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise BadTrace(f"{path} cannot be read ({error.strerror}): export the capture again.") from error
+    except (ValueError, RecursionError) as error:
         raise BadTrace(f"{path} is damaged ({error}): export the capture again.") from error
     if commit.format > FORMAT:
         raise BadTrace(f"{path} has format {commit.format}, this profctl reads up to {FORMAT}: upgrade it.")
@@ -276,7 +281,7 @@ def _sha256(path: Path) -> str:
 
 def _pieces(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=plain) as file:
             while piece := file.read(_READ_BYTES):
                 yield piece
     except OSError as error:

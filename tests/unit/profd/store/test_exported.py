@@ -168,6 +168,24 @@ def test_links_are_not_followed(root: Path, tmp_path: Path, what: str) -> None:
         ExportedStore(root).with_capture_prefix(CAPTURE)
 
 
+@pytest.mark.parametrize("what", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_a_commit_that_never_ends_is_not_read(root: Path, what: Callable[[Path], None]) -> None:
+    """Root is led to no pipe that nobody writes into, and to no device without an end."""
+    path = root / f"capture={CAPTURE}" / COMMIT_FILE
+    path.unlink()
+    what(path)
+    with pytest.raises(BadTrace, match="cannot be read"):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
+def test_a_file_that_becomes_a_pipe_is_not_waited_for(root: Path) -> None:
+    store, path = ExportedStore(root), segment(root)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(BadTrace, match="no plain file"):
+        store.check("rank0")
+
+
 def test_a_capture_that_was_not_written_to_its_end(root: Path) -> None:
     (root / f"capture={CAPTURE}" / COMMIT_FILE).unlink()
     with pytest.raises(BadTrace, match=f"has no {COMMIT_FILE}: it was not written to its end"):
