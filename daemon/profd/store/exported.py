@@ -19,7 +19,8 @@ import msgspec
 from profd.disk.files import plain
 from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
-from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
+from profd.model.decodable import decodable
+from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, part_of, read_members, read_meta
 from profd.segments.place import NULL
 from profd.store.cached import CachedRollups
 from profd.store.catalog import TraceRecord
@@ -173,7 +174,7 @@ class ExportedStore:
                     f"{folder} has the trace {one.trace[:100]!r}, which is there already: remove one of them."
                 )
             directory = _checked(folder, one)
-            record = TraceRecord.of(one.trace, _meta(directory, one, commit.capture))
+            record = _described(directory, one, commit.capture)
             named = msgspec.structs.replace(record, capture=commit.capture, host=one.host or "")
             taken[one.trace] = directory, named
         digest = _sha256(folder / COMMIT_FILE)
@@ -234,12 +235,30 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
     return directory
 
 
-def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
+class _Segment(msgspec.Struct, frozen=True):
+    file: str
+
+
+@decodable
+class _Whose(msgspec.Struct, frozen=True):
+    """The part of a description that a commit has to agree with."""
+
+    trace: str = ""
+    capture: str = ""
+    rank: int | None = None
+    host: str = ""
+    flows: int = 0
+    segments: list[_Segment] = []
+
+
+def _described(directory: Path, one: CommittedTrace, capture: str) -> TraceRecord:
     """What a trace says of itself, if it is what the commit says of it, and all its files are named.
 
-    In a capture of many hosts each is called as its client does, and not as it calls itself.
+    In a capture of many hosts each is called as its client does, and not as it calls itself. The rest of what it says
+    may be as long as a host likes, and is not looked at: the traces of a capture are here together.
     """
-    meta = read_meta(directory)
+    members = read_members(directory)
+    meta = part_of(members, _Whose, str(directory / META_FILE))
     host = one.host if one.capture else meta.host or None
     said = meta.trace, meta.capture, meta.rank, host
     if said != (one.trace, one.capture or capture, one.rank, one.host):
@@ -247,7 +266,7 @@ def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
     unnamed = {*(info.file for info in meta.segments), *([FLOWS_FILE] if meta.flows else [])} - one.files.keys()
     if unnamed:
         raise BadTrace(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
-    return meta
+    return TraceRecord.of_members(one.trace, members)
 
 
 def _copy_of(directory: Path) -> str:

@@ -158,6 +158,19 @@ def test_a_description_that_is_not_the_one_that_was_written(root: Path) -> None:
         ExportedStore(root).with_capture_prefix(CAPTURE)
 
 
+def test_what_a_trace_says_at_length_is_not_held(root: Path) -> None:
+    """A capture has thousands of traces, and a host says what it likes of each."""
+    path = segment(root).parent / "meta.json"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps({**meta, "waterfall": "x" * (8 << 20)}))
+    _commit(root, _files(committed(root), **{"meta.json": _stated(path)}))
+    assert len(ExportedStore(root).newest_first()) == len(RANKS)
+    path.write_text(json.dumps({**meta, "lost": [{"stage": "", "reason": "", "count": 1}] * 200_000}))
+    _commit(root, _files(committed(root), **{"meta.json": _stated(path)}))
+    with pytest.raises(BadTrace, match="says more than"):
+        ExportedStore(root).newest_first()
+
+
 @pytest.mark.parametrize("what", ["meta.json", "segment-00000.parquet", "."])
 def test_links_are_not_followed(root: Path, tmp_path: Path, what: str) -> None:
     path = segment(root).parent / what
