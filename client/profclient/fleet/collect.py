@@ -75,7 +75,7 @@ def _once(
     """Those of a host whose ids no other host has `taken`: a capture with two of one id cannot be read at all."""
     kept = [one for one in rows if taken.setdefault(one["trace"], one["host"]) == one["host"]]
     for one in (one for one in rows if taken[one["trace"]] != one["host"]):
-        shutil.rmtree(folder.partial / one["path"], ignore_errors=True)
+        folder.remove(one["path"])
         why = f"its trace has the id {one['trace']}, as one of {taken[one['trace']]} has: it may be another's"
         missing.append(_missing(one["host"], one["rank"], why))
     return kept
