@@ -18,7 +18,7 @@ import msgspec
 
 from profd.disk.files import plain
 from profd.errors import BadTrace, NotFound
-from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
+from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX, META_BYTES_MAX
 from profd.model.decodable import decodable
 from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, part_of, read_members, read_meta
 from profd.segments.place import NULL
@@ -228,6 +228,8 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
         path = directory / name
         _expect(path, stat.S_ISREG(_mode(path)), "no plain file")
         size = path.lstat().st_size
+        most = META_BYTES_MAX if name == META_FILE else size  # that one is read whole, now
+        _expect(path, size <= most, f"larger than {most} bytes, and not written by profd")
         _expect(path, size == file.bytes, f"{size} bytes large, and was written with {file.bytes}")
     _expect(
         directory / META_FILE, _sha256(directory / META_FILE) == one.files[META_FILE].sha256, "not what was written"

@@ -169,6 +169,11 @@ def test_what_a_trace_says_at_length_is_not_held(root: Path) -> None:
     _commit(root, _files(committed(root), **{"meta.json": _stated(path)}))
     with pytest.raises(BadTrace, match="says more than"):
         ExportedStore(root).newest_first()
+    # AND of a hole of a TiB not a byte is read
+    os.truncate(path, 1 << 40)
+    _commit(root, _files(committed(root), **{"meta.json": {"bytes": 1 << 40, "sha256": ""}}))
+    with pytest.raises(BadTrace, match="larger than"):
+        ExportedStore(root).newest_first()
 
 
 @pytest.mark.parametrize("what", ["meta.json", "segment-00000.parquet", "."])
