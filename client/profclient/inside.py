@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -44,6 +45,12 @@ class Inside:
         folder, _, name = path.rpartition("/")
         with self._opened(folder) as above:
             return open(os.open(name, _NEW_FILE, 0o666, dir_fd=above), "wb")
+
+    def remove(self, path: str) -> None:
+        """A directory with all that is in it, as far as that can be."""
+        folder, _, name = path.rpartition("/")
+        with self._opened(folder) as above:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=above)
 
     def sync(self, path: str = "") -> None:
         """Have the names in a directory on the disk."""

@@ -96,6 +96,11 @@ class CaptureFolder:
             raise ClientError(f"the capture arrived damaged ({error}): export it again.") from error
         return [{**one, "path": places[str(one["trace"])], "files": files[str(one["trace"])]} for one in traces]
 
+    def remove(self, path: str) -> None:
+        """What was added at this `path` of a row, which no row of the commit is to have."""
+        with self._writing():
+            self._inside.remove(path)
+
     def commit(self, traces: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
         """All traces are there: what `_COMMIT.json` says."""
         said = {"format": FORMAT, "capture": self._capture, "traces": traces, **more}

@@ -183,7 +183,8 @@ async def _evictions(library: Library, me: Caller, request: Request) -> object:
         "own_bytes": preview.own,
         "own_pinned_bytes": preview.own_pinned,
         "traces": [record.as_json() for record in gone],
-        "others": len(preview.gone) - len(gone),
+        "more": preview.more,
+        "others": preview.others,
         "refusal": preview.refusal,
     }
 

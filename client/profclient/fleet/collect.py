@@ -54,18 +54,31 @@ async def collect(
         answers = await each(way, bring, at_once=AT_ONCE)
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
+        taken: dict[str, str] = {}
         for host, answer in answers.items():
             if isinstance(answer, UsageError):
                 raise answer
             if isinstance(answer, ClientError):
                 missing.append(_missing(host, None, str(answer)))
             else:
-                rows += answer[0]
+                rows += _once(folder, taken, answer[0], missing)
                 missing += answer[1]
         missing += [_missing(host, None, why) for host, why in left_out]
         if not rows:
             return {"capture": fleet_id, "traces": rows, "missing": missing}
         return folder.commit(rows, missing=missing)
+
+
+def _once(
+    folder: CaptureFolder, taken: dict[str, str], rows: list[dict[str, Any]], missing: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Those of a host whose ids no other host has `taken`: a capture with two of one id cannot be read at all."""
+    kept = [one for one in rows if taken.setdefault(one["trace"], one["host"]) == one["host"]]
+    for one in (one for one in rows if taken[one["trace"]] != one["host"]):
+        folder.remove(one["path"])
+        why = f"its trace has the id {one['trace']}, as one of {taken[one['trace']]} has: it may be another's"
+        missing.append(_missing(one["host"], one["rank"], why))
+    return kept
 
 
 async def _of_host(
@@ -79,7 +92,10 @@ async def _of_host(
             raise ClientError(f"{capture.id[:100]!r} is no id of a capture.")
         if any(target.trace for target in capture.targets):
             listed[capture.id] = await _listed(host, capture.id)
-    stored = {one["trace"] for rows in listed.values() for one in rows}
+    ids = [one["trace"] for rows in listed.values() for one in rows]
+    stored = set(ids)
+    if len(stored) < len(ids):
+        raise ClientError("its list has a trace twice: no profd's has.")
     missing = [
         _missing(host.name, target.rank if target.HasField("rank") else None, sentence(_why(target)))
         for capture in captures

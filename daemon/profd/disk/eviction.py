@@ -31,7 +31,9 @@ class Preview:
     share: int  # an equal one for each user with traces
     own: int
     own_pinned: int
-    gone: list[Evictable]  # in this order
+    gone: list[str]  # the first ids of those that the user may see, in this order
+    more: int  # of these that are not named
+    others: int  # that the user may not see
     refusal: str  # why it would not be stored; empty if it would
 
 

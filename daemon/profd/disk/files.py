@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -99,6 +100,15 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
 def at_once(path: str, flags: int) -> int:
     """An opener: where a pipe lies, it is empty, and nobody waits for who writes into it."""
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def plain(path: str, flags: int) -> int:
+    """An opener of what another user may have put there: OSError for a link, a pipe, a device or a directory."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no plain file", path)
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

@@ -14,6 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from profd.errors import BadInput
 from profd.limits import QUERY_ROWS_MAX, SQL_CAPTURE_SECONDS
 from profd.query.arrow import EVENTS_SCHEMA, TABLES, events_arrow
 from profd.query.arrow_args import named_in
@@ -33,16 +34,22 @@ def sql_of_capture(
 ) -> Iterator[bytes]:
     """The answer of docs/json.md in pieces. Rows of several traces are told apart by `trace`.
 
-    Raises as `sql` of a trace.
+    Raises as `sql` of a trace, and what the reader of one raises: through DuckDB that is a text with its traceback.
     """
+    failed: list[Exception] = []
 
     def tables(connection: Any) -> Mapping[str, Any]:
         columns = _named(connection, sql)
         some = [name for name in EVENTS_SCHEMA.names if columns is None or name.lower() in columns] or ["row"]
-        streams = {name: _Stream(capture, table) for name, table in _tables_of(sql).items() if name != "events"}
-        return streams | {"events": _Stream(capture, lambda reader: events_arrow(reader, some), _events(some))}
+        streams = {name: _Stream(capture, failed, table) for name, table in _tables_of(sql).items() if name != "events"}
+        return streams | {"events": _Stream(capture, failed, lambda reader: events_arrow(reader, some), _events(some))}
 
-    yield from answered(sql, limit, seconds, tables)
+    try:
+        yield from answered(sql, limit, seconds, tables)
+    except BadInput:
+        if failed:
+            raise failed[0] from None
+        raise
 
 
 def _tables_of(sql: str) -> dict[str, Callable[[TraceReader], pa.Table]]:
@@ -59,10 +66,18 @@ class _Stream:
     """A table of all traces, as often as it is asked for (Arrow's PyCapsule interface)."""
 
     def __init__(
-        self, capture: Captured, make: Callable[[TraceReader], pa.Table], schema: pa.Schema | None = None
+        self,
+        capture: Captured,
+        failed: list[Exception],
+        make: Callable[[TraceReader], pa.Table],
+        schema: pa.Schema | None = None,
     ) -> None:
-        """`schema`: of what `make` makes; None: that of the first trace, which is made to know it."""
+        """`failed`: where it puts what ends it.
+
+        `schema`: of what `make` makes; None: that of the first trace, which is made to know it.
+        """
         self._capture = capture
+        self._failed = failed
         self._make = make
         known = schema if schema is not None else make(capture.members[0].open()).schema
         self._schema = pa.schema([*_ORIGIN, *known])
@@ -72,6 +87,13 @@ class _Stream:
         return reader.__arrow_c_stream__(requested_schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._read()
+        except Exception as error:
+            self._failed.append(error)
+            raise
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         for member, table in self._capture.each(lambda member: self._make(member.open()), _AHEAD):
             for batch in table.to_batches():
                 columns = [*_origin(member, len(batch)), *batch.columns]

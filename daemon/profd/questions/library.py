@@ -71,12 +71,14 @@ class Library(ReadLibrary):
         return self.store.pin(trace, pinned, limited=limited)
 
     async def evictions(self, caller: Caller, size: int) -> tuple[Preview, Sequence[TraceRecord]]:
-        """What would go were a trace of the caller's of this size stored now, and those of it that they may see."""
+        """What would go were a trace of the caller's of this size stored now, and the first of it that they may see."""
         if size < 0:
             raise BadInput(f"A trace has no {size} bytes.")
-        preview = await in_thread(Holder.of(caller), self.store.preview, caller.uid, size)
-        gone = [trace.id for trace in preview.gone if caller.admin or trace.uid == caller.uid]
-        return preview, await in_thread(Holder.of(caller), lambda: [self.store.get(trace) for trace in gone])
+        return await in_thread(Holder.of(caller), self._going, caller.uid, size, caller.admin)
+
+    def _going(self, uid: int, size: int, all_seen: bool) -> tuple[Preview, Sequence[TraceRecord]]:
+        preview = self.store.preview(uid, size, all_seen=all_seen)
+        return preview, self.store.these(preview.gone)
 
     async def share(self, caller: Caller, trace: str, names: Sequence[str]) -> TraceRecord:
         """Let exactly these users (names or uids) read it beside its owner; "*" = everybody. Owner and admins."""

@@ -181,7 +181,8 @@ def _evictions_message(preview: Preview, gone: Sequence[TraceRecord]) -> pb.Evic
         own_bytes=preview.own,
         own_pinned_bytes=preview.own_pinned,
         traces=[trace_message(record) for record in gone],
-        others=len(preview.gone) - len(gone),
+        others=preview.others,
+        more=preview.more,
         refusal=preview.refusal,
     )
 

@@ -36,7 +36,8 @@ CREATE TABLE IF NOT EXISTS traces (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS traces_by_age ON traces (created_ns);
 CREATE INDEX IF NOT EXISTS traces_by_capture ON traces (capture);
-CREATE INDEX IF NOT EXISTS traces_by_owner ON traces (owner_uid, created_ns);
+DROP INDEX IF EXISTS traces_by_owner;
+CREATE INDEX IF NOT EXISTS traces_by_owner_age ON traces (owner_uid, created_ns, id, bytes, pinned);
 CREATE INDEX IF NOT EXISTS traces_by_owner_capture ON traces (owner_uid, capture);
 CREATE INDEX IF NOT EXISTS traces_pinned ON traces (owner_uid, bytes) WHERE pinned;
 CREATE TABLE IF NOT EXISTS readers (
@@ -223,7 +224,7 @@ class Catalog:
 
     def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
         """The first traces by id whose id begins so, that this uid may read; None: all."""
-        return self._records(*_beginning("id", "traces_by_owner", prefix, reader, limit))
+        return self._records(*_beginning("id", "traces_by_owner_age", prefix, reader, limit))
 
     def of_capture(self, capture: str) -> list[TraceRecord]:
         """The traces of one capture."""
@@ -248,6 +249,14 @@ class Catalog:
         """These, in this order, but for what has gone; whole they can be 70 kB each."""
         clause = f"WHERE id IN ({', '.join('?' * len(ids))}) ORDER BY capture, id"
         return [_lightened(one, reader) for one in self._records(clause, ids)]
+
+    def these(self, ids: Sequence[str]) -> list[TraceRecord]:
+        """Those of these that there are, in this order."""
+        found: dict[str, TraceRecord] = {}
+        for at in range(0, len(ids), _AT_ONCE):
+            some = ids[at : at + _AT_ONCE]
+            found.update((one.id, one) for one in self._records(f"WHERE id IN ({', '.join('?' * len(some))})", some))
+        return [found[trace] for trace in ids if trace in found]
 
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
         """The newest traces."""
@@ -328,6 +337,13 @@ class Catalog:
             return [decode_struct(row[0], TraceRecord) for row in rows]
         except ValueError as error:
             raise CatalogDamaged(f"{self._path} holds a damaged row: {error}") from error
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own, for what takes long: nobody waits for it."""
+        with self._errors(), contextlib.closing(sqlite3.connect(self._path, check_same_thread=False)) as db:
+            db.execute("PRAGMA query_only=1")
+            yield db
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

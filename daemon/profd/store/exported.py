@@ -7,6 +7,7 @@ is trusted: it may have been copied in part, changed, or made up.
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -15,9 +16,11 @@ from urllib.parse import unquote
 
 import msgspec
 
+from profd.disk.files import plain
 from profd.errors import BadTrace, NotFound
-from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
-from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, read_meta
+from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX, META_BYTES_MAX
+from profd.model.decodable import decodable
+from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, part_of, read_members, read_meta
 from profd.segments.place import NULL
 from profd.store.cached import CachedRollups
 from profd.store.catalog import TraceRecord
@@ -171,7 +174,7 @@ class ExportedStore:
                     f"{folder} has the trace {one.trace[:100]!r}, which is there already: remove one of them."
                 )
             directory = _checked(folder, one)
-            record = TraceRecord.of(one.trace, _meta(directory, one, commit.capture))
+            record = _described(directory, one, commit.capture)
             named = msgspec.structs.replace(record, capture=commit.capture, host=one.host or "")
             taken[one.trace] = directory, named
         digest = _sha256(folder / COMMIT_FILE)
@@ -184,13 +187,16 @@ class ExportedStore:
 def _commit(folder: Path) -> Commit:
     path = folder / COMMIT_FILE
     try:
-        text = path.read_bytes() if path.lstat().st_size <= COMMIT_BYTES_MAX else b""
-        commit = decode_struct(text, Commit)
+        with open(path, "rb", opener=plain) as file:
+            text = file.read(min(os.fstat(file.fileno()).st_size, COMMIT_BYTES_MAX) + 1)
+        commit = decode_struct(text if len(text) <= COMMIT_BYTES_MAX else b"", Commit)
     except FileNotFoundError as error:
         raise BadTrace(
             f"{folder} has no {COMMIT_FILE}: it was not written to its end; export the capture again."
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise BadTrace(f"{path} cannot be read ({error.strerror}): export the capture again.") from error
+    except (ValueError, RecursionError) as error:
         raise BadTrace(f"{path} is damaged ({error}): export the capture again.") from error
     if commit.format > FORMAT:
         raise BadTrace(f"{path} has format {commit.format}, this profctl reads up to {FORMAT}: upgrade it.")
@@ -222,6 +228,8 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
         path = directory / name
         _expect(path, stat.S_ISREG(_mode(path)), "no plain file")
         size = path.lstat().st_size
+        most = META_BYTES_MAX if name == META_FILE else size  # that one is read whole, now
+        _expect(path, size <= most, f"larger than {most} bytes, and not written by profd")
         _expect(path, size == file.bytes, f"{size} bytes large, and was written with {file.bytes}")
     _expect(
         directory / META_FILE, _sha256(directory / META_FILE) == one.files[META_FILE].sha256, "not what was written"
@@ -229,12 +237,30 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
     return directory
 
 
-def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
+class _Segment(msgspec.Struct, frozen=True):
+    file: str
+
+
+@decodable
+class _Whose(msgspec.Struct, frozen=True):
+    """The part of a description that a commit has to agree with."""
+
+    trace: str = ""
+    capture: str = ""
+    rank: int | None = None
+    host: str = ""
+    flows: int = 0
+    segments: list[_Segment] = []
+
+
+def _described(directory: Path, one: CommittedTrace, capture: str) -> TraceRecord:
     """What a trace says of itself, if it is what the commit says of it, and all its files are named.
 
-    In a capture of many hosts each is called as its client does, and not as it calls itself.
+    In a capture of many hosts each is called as its client does, and not as it calls itself. The rest of what it says
+    may be as long as a host likes, and is not looked at: the traces of a capture are here together.
     """
-    meta = read_meta(directory)
+    members = read_members(directory)
+    meta = part_of(members, _Whose, str(directory / META_FILE))
     host = one.host if one.capture else meta.host or None
     said = meta.trace, meta.capture, meta.rank, host
     if said != (one.trace, one.capture or capture, one.rank, one.host):
@@ -242,7 +268,7 @@ def _meta(directory: Path, one: CommittedTrace, capture: str) -> TraceMeta:
     unnamed = {*(info.file for info in meta.segments), *([FLOWS_FILE] if meta.flows else [])} - one.files.keys()
     if unnamed:
         raise BadTrace(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
-    return meta
+    return TraceRecord.of_members(one.trace, members)
 
 
 def _copy_of(directory: Path) -> str:
@@ -276,7 +302,7 @@ def _sha256(path: Path) -> str:
 
 def _pieces(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=plain) as file:
             while piece := file.read(_READ_BYTES):
                 yield piece
     except OSError as error:

@@ -19,6 +19,7 @@ import logging
 import os
 import secrets
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -35,6 +36,7 @@ from profd.kernel import identity
 from profd.limits import (
     DISK_FREE_SHARE_MIN,
     DISK_UID_SHARE,
+    EVICTIONS_NAMED_MAX,
     PINNED_SHARE_MAX,
     PINS_PER_UID_MAX,
     SHARES_MAX,
@@ -44,10 +46,11 @@ from profd.limits import (
 )
 from profd.model.trace_ids import is_id, new_id
 from profd.segments.meta import META_FILE, TraceMeta, joined, read_members, read_meta
-from profd.store import rebuild
+from profd.store import going, rebuild
 from profd.store.access import readers_of
 from profd.store.cached import CachedRollups
 from profd.store.catalog import CATALOG_FILE, NOBODYS_UID, Catalog, CatalogDamaged, TraceRecord
+from profd.store.going import Going, Newcomer
 from profd.store.handover import hand_to_workers, merged, verified
 from profd.store.index import Index
 from profd.store.lock import ReadersLock, StoreLock
@@ -235,9 +238,10 @@ class Store:
             )
         if total + size <= limit:
             return
-        held = [*self._catalog.held(), Evictable("", uid, size)]
-        if any(not trace.id for trace in victims(held, limit)):
-            users = len({trace.uid for trace in held})
+        with self._catalog.looking() as db:
+            goes = going.going(db, Newcomer(uid, size), limit).itself
+            users = going.sums(db, uid).users
+        if goes:
             raise Exhausted(
                 f"The trace has {size} bytes, and {users} users share the {limit} that {self.root} may take, "
                 f"{limit // users} each: record for a shorter time, or let somebody remove some (`profctl rm`), "
@@ -269,26 +273,39 @@ class Store:
             for held in self._catalog.oldest_loose(uid, count + (uid == more) - most)
         ]
 
-    def preview(self, uid: int, size: int) -> Preview:
-        """Traces that would go if a trace of this user and size were stored now; none does."""
-        limit, held = self.limit_bytes(), self._catalog.held()
-        refusal = ""
+    def preview(self, uid: int, size: int, *, all_seen: bool = False) -> Preview:
+        """Traces that would go if a trace of this user and size were stored now; none does.
+
+        The user sees own ones, or all.
+        """
+        limit, refusal = self.limit_bytes(), ""
         try:
             self._check_fits(size, uid)
         except Exhausted as error:
             refusal = str(error)
-        own = [trace for trace in held if trace.uid == uid]
-        gone = self._beyond_count(uid)
-        rest = [trace for trace in held if trace not in {*gone}]
+        with self._catalog.looking() as db:
+            found = going.sums(db, uid)
+            goes = Going([], 0, 0, False) if refusal else self._goes(db, Newcomer(uid, size), limit, all_seen)
         return Preview(
             limit=limit,
-            stored=sum(trace.bytes for trace in held),
-            share=limit // len({uid, *(trace.uid for trace in held)}),
-            own=sum(trace.bytes for trace in own),
-            own_pinned=sum(trace.bytes for trace in own if trace.pinned),
-            gone=[] if refusal else [*gone, *victims([*rest, Evictable("", uid, size)], limit)],
+            stored=found.stored,
+            share=limit // found.users,
+            own=found.own,
+            own_pinned=found.own_pinned,
+            gone=goes.named,
+            more=goes.seen - len(goes.named),
+            others=goes.others,
             refusal=refusal,
         )
+
+    def _goes(self, db: sqlite3.Connection, new: Newcomer, limit: int, all_seen: bool) -> Going:
+        """First those beyond the count of a user, then those beyond the bytes."""
+        first = self._beyond_count(new.uid)
+        seen = [one.id for one in first if all_seen or one.uid == new.uid]
+        without = [one.id for one in first]
+        rest = going.going(db, new, limit, without=without, named=EVICTIONS_NAMED_MAX, all_seen=all_seen)
+        named = [*seen, *rest.named][:EVICTIONS_NAMED_MAX]
+        return Going(named, len(seen) + rest.seen, len(first) - len(seen) + rest.others, rest.itself)
 
     # -- asking --------------------------------------------------------------
 
@@ -305,6 +322,10 @@ class Store:
     def with_prefix(self, prefix: str, reader: int | None = None, limit: int = -1) -> list[TraceRecord]:
         """The first traces by id whose id begins so, that this uid may read; None: all."""
         return self._catalog.with_prefix(prefix, reader, limit)
+
+    def these(self, ids: Sequence[str]) -> list[TraceRecord]:
+        """Those of these that there are, in this order."""
+        return self._catalog.these(ids)
 
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
         """The newest traces; -1 = all."""

@@ -250,7 +250,7 @@ class EvictionsRequest(_message.Message):
     def __init__(self, bytes: _Optional[int] = ...) -> None: ...
 
 class EvictionsResponse(_message.Message):
-    __slots__ = ("limit_bytes", "stored_bytes", "share_bytes", "own_bytes", "own_pinned_bytes", "traces", "others", "refusal")
+    __slots__ = ("limit_bytes", "stored_bytes", "share_bytes", "own_bytes", "own_pinned_bytes", "traces", "others", "refusal", "more")
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHARE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,7 @@ class EvictionsResponse(_message.Message):
     TRACES_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     limit_bytes: int
     stored_bytes: int
     share_bytes: int
@@ -267,4 +268,5 @@ class EvictionsResponse(_message.Message):
     traces: _containers.RepeatedCompositeFieldContainer[Trace]
     others: int
     refusal: str
-    def __init__(self, limit_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., share_bytes: _Optional[int] = ..., own_bytes: _Optional[int] = ..., own_pinned_bytes: _Optional[int] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., others: _Optional[int] = ..., refusal: _Optional[str] = ...) -> None: ...
+    more: int
+    def __init__(self, limit_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., share_bytes: _Optional[int] = ..., own_bytes: _Optional[int] = ..., own_pinned_bytes: _Optional[int] = ..., traces: _Optional[_Iterable[_Union[Trace, _Mapping]]] = ..., others: _Optional[int] = ..., refusal: _Optional[str] = ..., more: _Optional[int] = ...) -> None: ...

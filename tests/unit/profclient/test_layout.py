@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pytest
 from profclient import layout
 from profclient.errors import ClientError, UsageError
-from profclient.layout import COMMIT_FILE, NULL, partition, write_capture
+from profclient.layout import COMMIT_FILE, NULL, CaptureFolder, partition, write_capture
 
 from tests.support.bundles import bundle
 
@@ -189,3 +189,17 @@ def test_who_owns_the_directory_leads_it_nowhere(tmp_path: Path, at: str) -> Non
         write_capture(into, CAPTURE, [TRACE], exchanged())
     assert {path.name: path.read_text() for path in others.iterdir()} == {"segment-00000.parquet": "precious"}
     assert not [*into.glob(".capture=*")]
+
+
+def test_what_is_taken_out_again_is_reached_through_no_link(tmp_path: Path) -> None:
+    others = tmp_path / "others" / "rank=0" / "trace=t1"
+    others.mkdir(parents=True)
+    (others / "segment-00000.parquet").write_text("precious")
+    with CaptureFolder(tmp_path / "theirs", CAPTURE) as folder:
+        (row,) = folder.add([TRACE], iter([bundle(FILES)]))
+        host = folder.partial / "host=node0"
+        host.rename(tmp_path / "taken")
+        host.symlink_to(tmp_path / "others")
+        with pytest.raises(UsageError, match="Not a directory"):
+            folder.remove(row["path"])
+    assert (others / "segment-00000.parquet").read_text() == "precious"

@@ -89,8 +89,9 @@ def evictions(wanted: str, as_json: bool) -> None:
     if found["refusal"]:
         say(f"the new trace would not be stored: {printable(found['refusal'])}")
     else:
-        more = f" and {found['others']} of other users" if found["others"] else ""
-        say(f"{counted(len(found['traces']), 'trace')}{more} would go.")
+        others = f" and {found['others']} of other users" if found["others"] else ""
+        listed = f" (the first {len(found['traces'])} are listed)" if found["more"] else ""
+        say(f"{counted(len(found['traces']) + found['more'], 'trace')}{listed}{others} would go.")
     say(
         f"stored: {size(found['stored_bytes'])} of {size(found['limit_bytes'])}; yours: {size(found['own_bytes'])} "
         f"({size(found['own_pinned_bytes'])} pinned), an equal share is {size(found['share_bytes'])}."

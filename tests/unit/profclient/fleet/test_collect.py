@@ -128,7 +128,8 @@ class AskedByPrograms(PlayedHost):
         super().__init__(name, *targets)
         fleet = pb.Fleet(id=ID, host=name, hosts=2, found="programs")
         self._captures = [
-            pb.Capture(id=f"c-{one.trace}", owner="ann", fleet=fleet, targets=[one]) for one in self._targets
+            pb.Capture(id=f"c-{one.trace}" + "x" * number, owner="ann", fleet=fleet, targets=[one])
+            for number, one in enumerate(self._targets)
         ]
         self._others = [pb.Capture(id="c-0"), pb.Capture(id="c-00", owner="bob", fleet=fleet, targets=[target("9")])]
 
@@ -148,7 +149,7 @@ async def test_all_captures_of_programs_that_asked_one_after_the_other(
 ) -> None:
     host = AskedByPrograms("n1", target("1abc", rank=0), target("2def", rank=1))
     written = await collected(monkeypatch, tmp_path, host)
-    assert [(one["capture"], one["rank"]) for one in written["traces"]] == [("c-1abc", 0), ("c-2def", 1)]
+    assert [(one["capture"], one["rank"]) for one in written["traces"]] == [("c-1abc", 0), ("c-2defx", 1)]
     assert [one["host"] for one in written["missing"]] == ["n9"]
     assert len(list(tmp_path.rglob("meta.json"))) == 2
 
@@ -191,6 +192,31 @@ async def test_a_list_that_no_profd_sends_writes_nothing(
     assert written["traces"] == []
     assert "list" in written["missing"][0]["why"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", [0, 1])
+async def test_a_trace_that_a_host_lists_twice_ends_it_for_that_host_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: int
+) -> None:
+    said = json.dumps({"traces": [{"trace": "1abc", "rank": 0}, {"trace": "1abc", "rank": other}]}).encode()
+    hostile, by_programs = (
+        PlayedHost("n1", target(rank=0), said=said),
+        AskedByPrograms("n2", target("2a"), target("2a")),
+    )
+    written = await collected(monkeypatch, tmp_path, hostile, by_programs, PlayedHost("n3", target("2def")))
+    assert [one["host"] for one in written["traces"]] == ["n3"]
+    twice = "its list has a trace twice: no profd's has."
+    assert [(one["host"], one["why"]) for one in written["missing"][:2]] == [("n1", twice), ("n2", twice)]
+
+
+async def test_an_id_that_two_hosts_have_is_the_first_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Exported captures in which an id comes twice are not read at all."""
+    hosts = PlayedHost("n1", target(rank=0)), PlayedHost("n2", target(rank=1), target("2def"))
+    written = await collected(monkeypatch, tmp_path, *hosts)
+    assert [(one["host"], one["trace"]) for one in written["traces"]] == [("n1", "1abc"), ("n2", "2def")]
+    assert (written["missing"][0]["host"], written["missing"][0]["rank"]) == ("n2", 1)
+    assert "1abc, as one of n1 has" in written["missing"][0]["why"]
+    assert sorted(path.parent.name for path in tmp_path.rglob("meta.json")) == ["trace=1abc", "trace=2def"]
 
 
 async def test_a_host_that_sends_without_end_is_missing_and_the_others_are_there(

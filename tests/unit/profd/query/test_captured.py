@@ -122,6 +122,12 @@ def test_a_damaged_trace_is_named(ranks: list[Path]) -> None:
     (ranks[2] / "segment-00000.parquet").write_bytes(b"no parquet")
     with pytest.raises(BadTrace, match="rank0"):
         ask("top", ranks)
+    for question in ("select count(*), max(name) from events", "from events"):
+        with pytest.raises(BadTrace, match="rank0") as told:
+            sql(ranks, question)
+        assert "Traceback" not in str(told.value)
+    with pytest.raises(BadInput, match="no_such"):
+        sql(ranks, "select no_such from events")
 
 
 def test_only_so_many_events_are_looked_at_at_once(tmp_path: Path) -> None:

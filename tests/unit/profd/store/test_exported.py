@@ -158,6 +158,24 @@ def test_a_description_that_is_not_the_one_that_was_written(root: Path) -> None:
         ExportedStore(root).with_capture_prefix(CAPTURE)
 
 
+def test_what_a_trace_says_at_length_is_not_held(root: Path) -> None:
+    """A capture has thousands of traces, and a host says what it likes of each."""
+    path = segment(root).parent / "meta.json"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps({**meta, "waterfall": "x" * (8 << 20)}))
+    _commit(root, _files(committed(root), **{"meta.json": _stated(path)}))
+    assert len(ExportedStore(root).newest_first()) == len(RANKS)
+    path.write_text(json.dumps({**meta, "lost": [{"stage": "", "reason": "", "count": 1}] * 200_000}))
+    _commit(root, _files(committed(root), **{"meta.json": _stated(path)}))
+    with pytest.raises(BadTrace, match="says more than"):
+        ExportedStore(root).newest_first()
+    # AND of a hole of a TiB not a byte is read
+    os.truncate(path, 1 << 40)
+    _commit(root, _files(committed(root), **{"meta.json": {"bytes": 1 << 40, "sha256": ""}}))
+    with pytest.raises(BadTrace, match="larger than"):
+        ExportedStore(root).newest_first()
+
+
 @pytest.mark.parametrize("what", ["meta.json", "segment-00000.parquet", "."])
 def test_links_are_not_followed(root: Path, tmp_path: Path, what: str) -> None:
     path = segment(root).parent / what
@@ -166,6 +184,24 @@ def test_links_are_not_followed(root: Path, tmp_path: Path, what: str) -> None:
     path.resolve().symlink_to(moved)
     with pytest.raises(BadTrace, match="is no "):
         ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
+@pytest.mark.parametrize("what", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_a_commit_that_never_ends_is_not_read(root: Path, what: Callable[[Path], None]) -> None:
+    """Root is led to no pipe that nobody writes into, and to no device without an end."""
+    path = root / f"capture={CAPTURE}" / COMMIT_FILE
+    path.unlink()
+    what(path)
+    with pytest.raises(BadTrace, match="cannot be read"):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
+def test_a_file_that_becomes_a_pipe_is_not_waited_for(root: Path) -> None:
+    store, path = ExportedStore(root), segment(root)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(BadTrace, match="no plain file"):
+        store.check("rank0")
 
 
 def test_a_capture_that_was_not_written_to_its_end(root: Path) -> None:

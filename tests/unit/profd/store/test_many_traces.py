@@ -179,7 +179,9 @@ def test_the_oldest_of_a_user_go_for_one_more(store: Store) -> None:
     others = [add(store, BOB).id for _ in range(MOST)]
     pinned, *kept = [add(store, ANN, created_ns=number).id for number in range(1, MOST + 3)]
     store.pin(pinned, True)
-    assert [held.id for held in store.preview(ANN.uid, 100).gone] == kept[:3]
+    assert store.preview(ANN.uid, 100).gone == kept[:3]
+    assert (store.preview(BOB.uid, 100).gone, store.preview(BOB.uid, 100).others) == ([min(others)], 2)
+    assert set(store.preview(BOB.uid, 100, all_seen=True).gone) == {min(others), *kept[:2]}
     assert store.enforce() == kept[:2]
     assert {one.id for one in store.newest_first()} == {*others, pinned, *kept[2:]}
     assert store.enforce() == []
