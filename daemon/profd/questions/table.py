@@ -126,6 +126,7 @@ _TABLE: Final = (
         "profd.query.gpu:gpu_of_trace",
         VALUE,
         rollups=("gpu",),
+        version=2,  # with `ops_message`
         of_capture="profd.query.gpu_of_capture:gpu_of_capture",
     ),
     Question(
