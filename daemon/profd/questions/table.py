@@ -21,8 +21,8 @@ _LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "gr
 
 _MERGED_DIFF: Final = "profd.query.merged_diff:merged_diff"
 
-_TILES: Final = ("tiles-lanes", "tiles-boxes", "tiles-cells")
-_TILES_VERSION: Final = 2  # another form of its files
+_TILES: Final = ("tiles-lanes", "tiles-boxes", "tiles-cells", "tiles-names")
+_TILES_VERSION: Final = 3  # with names
 _TILES_INDEX: Final = "profd.query.tiles.timeline:index_lines"
 
 _PART: Final = (
@@ -276,6 +276,9 @@ _TABLE: Final = (
             Text("text", "The text, in any case."),
             Integer("parts", "The first event in each of so many parts of the trace.", 1000, 1, TILE_WIDTH_MAX),
         ),
+        rollups=("tiles-names",),
+        rollups_of="tiles",
+        version=_TILES_VERSION,
     ),
     Question(
         *("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),
