@@ -20,6 +20,7 @@ from profd.query.tiles.shapes import Boxes, Cells
 from profd.segments.columns import decode_codes
 from profd.segments.reader import TraceReader, Window
 from profd.segments.rollups import DAMAGE
+from profd.segments.text import text_array, words_of
 
 LANES, BOXES, CELLS = NAMES = ("tiles-lanes", "tiles-boxes", "tiles-cells")
 NAMED: Final = "tiles-names"  # not needed to draw
@@ -68,7 +69,7 @@ def keep(reader: TraceReader, pyramid: Pyramid) -> None:
 
 
 def _keep_named(reader: TraceReader, found: Named) -> None:
-    words = pa.array(names_of(reader), pa.string()).take(pa.array(found.name))
+    words = text_array(names_of(reader)).take(pa.array(found.name))
     columns = [found.part, found.count, found.row, found.start, found.lasts, words]
     reader.rollups.keep_parquet(NAMED, _NAMED, lambda out: out.write_table(_table(_NAMED, columns)))
 
@@ -84,7 +85,7 @@ def named(reader: TraceReader) -> tuple[list[str], Named] | None:
         part, count, row, start, lasts = (table.column(name).to_numpy() for name in _NAMED.names[:-1])
         for values, most in ((row, len(reader)), (part, PARTS)):
             _check_range(values, most)
-        return words.dictionary.to_pylist(), Named(part, words.indices.to_numpy(), count, row, start, lasts)
+        return words_of(words.dictionary, plain=False), Named(part, words.indices.to_numpy(), count, row, start, lasts)
     except DAMAGE:
         return None
 
@@ -97,13 +98,12 @@ def _table(schema: pa.Schema, columns: list[Any]) -> pa.Table:
 def _write_boxes(out: pq.ParquetWriter, boxes: Boxes, reader: TraceReader) -> None:
     levels = _engine.coarsest_levels(np.ascontiguousarray(boxes.weight, dtype=np.int64))
     order = np.lexsort((boxes.start, -levels))
-    names = [cut(name) for name in names_of(reader)]
+    words = text_array([cut(name) for name in names_of(reader)])
     bounds = _Bounds()
     for some in _groups(len(order)):
         part, level = boxes.take(order[some]), levels[order[some]]
-        known, places = np.unique(part.name, return_inverse=True)
-        words = pa.array([names[code] if code >= 0 else None for code in known.tolist()], pa.string())
-        columns = [level, part.start, part.lasts, part.lane, part.kind, words.take(pa.array(places)), part.row]
+        names = words.take(pa.array(part.name, mask=part.name < 0))
+        columns = [level, part.start, part.lasts, part.lane, part.kind, names, part.row]
         out.write_table(_table(_BOXES, columns))
         bounds.add(level, part.start)
     out.add_key_value_metadata(bounds.metadata)

@@ -18,7 +18,7 @@ from profd.segments.rollups import Rollups, rules_of
 from tests.support.tables import Event, store, table_of
 
 BEGIN = 1_700_000_000_000_000_001
-NAMES = st.sampled_from(["aten::mm", "MM", "gemm", "add", "ÄMM", ""])
+NAMES = st.sampled_from(["aten::mm", "MM", "gemm", "add", "ÄMM", "mm \ud800", ""])
 
 
 @given(st.lists(st.tuples(NAMES, st.integers(0, 99), st.none() | st.integers(0, 9)), max_size=30), st.integers(1, 30))

@@ -26,7 +26,7 @@ THREADS = [{"id": number, "process": number % 2, "name": f"t{number}"} for numbe
 TRACKS = Tracks([{"id": 1, "name": "one", "sort_index": 5}, {"id": "x"}], THREADS)
 MARKS = (Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 RANGES = (Kind.GPU_USER_ANNOTATION, Kind.OVERHEAD, Kind.TRACE)
-NAMES = ("aten::mm", "", "<b>", "nul \x00 esc \x1b[31m \u202e", "x" * 5000)
+NAMES = ("aten::mm", "", "<b>", "nul \x00 esc \x1b[31m \u202e", "x" * 5000, "half \ud800", "\x1a0041")
 
 
 def some_events(seed: int, count: int = 300) -> list[Event]:
