@@ -184,6 +184,7 @@ _TABLE: Final = (
                 *("limit", "So many rows; 0: as many as are allowed.", 0, 0, SQL_ROWS_MAX),
                 refusal="limit must be a number from 0 (meaning {most}) to {most}, not {value!r}",
             ),
+            *_PART,
         ),
         of_capture="profd.query.sql_of_capture:sql_of_capture",
     ),
