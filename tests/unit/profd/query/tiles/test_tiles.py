@@ -298,6 +298,35 @@ def test_a_trace_without_events(tmp_path: Path) -> None:
     assert (told(answer), answer["start_ns"]) == ((set(), {}), None)
 
 
+def test_a_window_of_which_there_is_too_much_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = stored(some_events(5), tmp_path)
+    answers = {given: asked(trace, **dict(given)) for given in crowded_windows(trace)}
+    small_pyramids(monkeypatch)
+    opened = kept_one(trace, tmp_path)
+    base = kept.found(opened()).base  # type: ignore[union-attr]
+    read: list[int] = []
+    before = timeline.Tall._read
+    monkeypatch.setattr(timeline.Tall, "_read", lambda self, *of: read.append(of[1]) or before(self, *of))
+    folded = 0
+    for given, expected in answers.items():
+        read.clear()
+        answer = asked(opened(), **dict(given))
+        assert told(answer) == told(expected)
+        assert len(read) <= 1
+        level = answer["pixel_ns"].bit_length() - 1
+        folded += bool(read) and read[0] < level <= base
+    assert folded > 5
+
+
+def crowded_windows(trace: TraceReader) -> list[tuple[tuple[str, int], ...]]:
+    span = (trace.meta.end_ns or 0) - (trace.meta.start_ns or 0)
+    windows = [(low, high, width) for low, high, width in some_windows(3, span, 120) if high - low > width]
+    return [
+        (("from_ns", low), ("to_ns", high), ("width", width), ("limit", 8 + 11 * (number % 5)))
+        for number, (low, high, width) in enumerate(windows)
+    ]
+
+
 def test_many_tracks_and_deep_calls_are_bounded(tmp_path: Path) -> None:
     deep = [Event("f", BEGIN, BEGIN + 10**6 - level, fields={"depth": level}) for level in range(10_000)]
     threads = [{"id": number, "process": 0} for number in range(100_000)]
