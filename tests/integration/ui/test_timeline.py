@@ -201,6 +201,9 @@ def test_a_sketch_says_what_it_is_until_the_index_is_there(page: Page) -> None:
         region = tab.get_by_role("region", name="Timeline")
         region.get_by_text("A sketch, by 10 of 40 events. Building the index:").wait_for()
         line = tab.get_by_role("application", name="Timeline")
+        assert line.get_attribute("aria-label") == "Timeline, a sketch so far"
+        assert region.get_by_role("status").filter(has_text="A sketch, by 10 of 40 events.").count() == 1
+        assert region.get_by_role("progressbar", name="Building the index").is_visible()
         line.scroll_into_view_if_needed()
         until(lambda: line.evaluate(DRAWN, RULER + LANE / 2) > 0, "the sketch is drawn")
         hatched = line.evaluate(DRAWN, RULER + LANE / 2)
@@ -213,6 +216,7 @@ def test_a_sketch_says_what_it_is_until_the_index_is_there(page: Page) -> None:
         page.settled()
         assert tab.evaluate("window.heard") == ["sketch", "index", "tiles"]
         assert region.get_by_text("A sketch").count() == 0
+        assert line.get_attribute("aria-label") == "Timeline"
         assert line.evaluate("(one) => document.activeElement === one")
         assert hatched < 0.8 < 0.9 < line.evaluate(DRAWN, RULER + LANE / 2)
     finally:
