@@ -59,12 +59,13 @@ class _Gathering:
         # Places of work, with rows of other segments that launched it, or where no row did, correlation and process.
         self._far: list[tuple[Array, ...]] = []
         self._unlinked: list[tuple[Array, ...]] = []
-        parts: dict[str, list[Array]] = {}
+        columns: dict[str, Array] = {}
         for table in reader.iterate((*_KEPT, *_OF_LAUNCHES, "end"), args=False):
+            first = self._count
             for name, values in self._of(table).items():
-                parts.setdefault(name, []).append(values)
-        empty = [np.zeros(0, dtype=np.int64)]
-        self._columns = {name: np.concatenate(parts.pop(name, empty)) for name in (*_KEPT, "start", "end", "launch")}
+                columns[name] = _filled(columns.get(name), values, first, reader.meta.gpu_events or 0)
+        none = np.zeros(0, dtype=np.int64)
+        self._columns = {name: columns.get(name, none)[: self._count] for name in (*_KEPT, "start", "end", "launch")}
 
     def work(self) -> DeviceWork:
         """All of it."""
@@ -149,3 +150,13 @@ class _Gathering:
             if held > _PAIRS_HELD:
                 found, held = [np.unique(np.concatenate(found))], 0
         return np.unique(np.concatenate(found))
+
+
+def _filled(column: Array | None, values: Array, at: int, expected: int) -> Array:
+    """The column with these values at a place. It is made once, as long as the trace says: parts would stay about."""
+    if column is None or at + len(values) > len(column):
+        longer = np.empty(max(min(expected, DEVICE_WORK_MAX), 2 * at, at + len(values)), dtype=values.dtype)
+        longer[:at] = 0 if column is None else column[:at]
+        column = longer
+    column[at : at + len(values)] = values
+    return column

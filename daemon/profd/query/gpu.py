@@ -14,7 +14,7 @@ from profd.query.averages import Grouping, averages_of_trace
 from profd.query.captured import Member, opened
 from profd.query.device_metrics import metrics_of_trace
 from profd.query.device_work import DeviceWork, device_work
-from profd.query.devices import DEVICES_MAX
+from profd.query.devices import DEVICES_MAX, union
 from profd.query.intervals import Ordered, Sweep, merged, windows
 from profd.query.partition import Partition
 from profd.segments.reader import TraceReader
@@ -230,8 +230,12 @@ def _device(work: DeviceWork, rows: Array, swept: _Swept, label: str, number: in
 
 
 def _covered(work: DeviceWork, rows: Array) -> int:
-    start, end = merged(work.start[rows], work.end[rows])
-    return int((end - start).sum())
+    """How long at least one of these, which are in start order, ran."""
+    covered: tuple[int, int] | None = None
+    for first in range(0, len(rows), SWEEP_ROWS):
+        some = rows[first : first + SWEEP_ROWS]
+        covered = union(work.start[some], work.end[some], covered)
+    return 0 if covered is None else covered[0]
 
 
 def _stream(

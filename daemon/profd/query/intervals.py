@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profd.events.table import Array
@@ -11,10 +9,12 @@ from profd.events.table import Array
 
 def merged(start: Array, end: Array) -> tuple[Array, Array]:
     """(starts, ends) of the union, ascending and apart from one another; intervals of no length cover nothing."""
-    lasting = np.flatnonzero(end > start)
-    begun = start[lasting]
-    order = lasting if (begun[1:] >= begun[:-1]).all() else lasting[np.argsort(begun, kind="stable")]
-    start, end = start[order], end[order]
+    lasting = end > start
+    if not lasting.all():
+        start, end = start[lasting], end[lasting]
+    if not _ascends(start):
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
     if not len(start):
         return start, end
     reached = np.maximum.accumulate(end)
@@ -23,12 +23,18 @@ def merged(start: Array, end: Array) -> tuple[Array, Array]:
     return start[first], reached[last]
 
 
+def _ascends(values: Array) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
+
+
 class Ordered:
     """Intervals in the order of their ends, of which those in a window are found without a look at all of them."""
 
     def __init__(self, start: Array, end: Array) -> None:
         self._start, self._end = start, end
-        self._least = np.minimum.accumulate(start[::-1])[::-1]  # the earliest start from here on
+        self._least = (
+            start if _ascends(start) else np.minimum.accumulate(start[::-1])[::-1]
+        )  # the earliest from here on
 
     def within(self, low: int, high: int) -> tuple[Array, Array]:
         """(starts, ends) of those with a part in [low, high), cut to it."""
@@ -38,16 +44,16 @@ class Ordered:
         return np.maximum(start[some], low), np.minimum(end[some], high)
 
 
-def windows(every: int, *moments: Array) -> Iterator[tuple[int, int]]:
+def windows(every: int, *moments: Array) -> list[tuple[int, int]]:
     """Windows one after the other, from the first of these moments to the last.
 
     Of each array, which ascends, at most so many lie within a window, besides those that are equal.
     """
     known = [array for array in moments if len(array)]
     if not known:
-        return
+        return []
     edges = np.unique(np.concatenate([*(array[::every] for array in known), *(array[-1:] for array in known)]))
-    yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
 
 
 class Sweep:
