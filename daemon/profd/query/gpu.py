@@ -29,7 +29,8 @@ NO_WORK: Final = (
     "what this capture could not do stands in `profctl show`."
 )
 _TOO_MANY: Final = (
-    "which operators launched most is not told of {:,} events, but up to {:,}: `profctl top --step N` has it of a step"
+    "which operators launched most is told up to {1:,} events, and there are {0:,}: "
+    "`profctl top --step N` has it of a step"
 )
 _LABELS: Final = {int(device): device.label for device in DeviceType}
 

@@ -211,7 +211,7 @@ def test_sql_is_of_the_step_that_is_chosen(page: Page) -> None:
     trace = page.traces["before"]
     tab = page.go(f"/trace/{trace}?step={SLOW}")
     region = tab.get_by_role("region", name="SQL")
-    region.get_by_text(f"The table events has what has a part in step {SLOW};").wait_for()
+    region.get_by_text(f"The tables events and args have what has a part in step {SLOW};").wait_for()
     question = "SELECT name FROM events ORDER BY start_ns"
     region.get_by_role("textbox").fill(question)
     region.get_by_role("textbox").press("Control+Enter")
@@ -221,7 +221,7 @@ def test_sql_is_of_the_step_that_is_chosen(page: Page) -> None:
     assert f"ProfilerStep#{SLOW - 1}" not in names
     assert cells(tab, "Rows") == [[name] for name in names]
     tab.get_by_role("button", name="Whole trace").click()
-    region.get_by_text("The table events").wait_for(state="detached")
+    region.get_by_text("The tables events and args").wait_for(state="detached")
     assert page.complaints == []
 
 

@@ -53,7 +53,7 @@ export function sqlForm(trace) {
   }
   const narrow = (/** @type {Record<string, any>} */ wanted, /** @type {string} */ words) => {
     part = wanted;
-    fill(of, Object.keys(part).length ? `The table events has what has a part in ${words}; all other tables are of the whole trace.` : null);
+    fill(of, Object.keys(part).length ? `The tables events and args have what has a part in ${words}; all others are of the whole trace.` : null);
   };
   return { element: form, narrow };
 }
