@@ -33,6 +33,7 @@ QUESTIONS: Final = frozenset(
             "tiles_index",
             "event",
             "search",
+            "window",
         ),
         *("ranks", "comm", "critical", "memory", "memory_peak", "gpu"),
     ),

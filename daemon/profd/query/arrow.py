@@ -7,7 +7,7 @@ Absent is null. Kinds and device types are words.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,13 +17,15 @@ from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
+from profd.query.part import numbers_of, places_of
 from profd.query.view import durations
 from profd.query.whole import check_size
 from profd.segments.columns import encode_column
-from profd.segments.reader import TraceReader
+from profd.segments.reader import TraceReader, Window
 
 # Of the columns of a trace that are called otherwise here: END is a word of SQL's.
 RENAMED: Final = {"start": "start_ns", "end": "end_ns", "self_time": "self_ns"}
+_SOURCES: Final = {shown: name for name, shown in RENAMED.items()}
 _WORDS: Final[dict[str, list[str]]] = {
     "kind": [kind.label for kind in Kind],
     "device_type": [device.label for device in DeviceType],
@@ -55,38 +57,81 @@ EVENTS_SCHEMA: Final = pa.schema(
 )
 
 
-def events_arrow(reader: TraceReader, wanted: Collection[str] = EVENTS_SCHEMA.names) -> pa.Table:
+def events_arrow(
+    reader: TraceReader, wanted: Collection[str] = EVENTS_SCHEMA.names, window: Window | None = None
+) -> pa.Table:
     """One row per event in start order: `row`, the columns of the trace, `duration_ns`, `op`; or some of these.
 
-    `wanted`: names of EVENTS_SCHEMA. A column that no event has is there and null. Exhausted for a trace too large to
-    be held at once.
+    `wanted`: names of EVENTS_SCHEMA. `window`: only events with a part in it, as `TraceReader.iterate` has them; they
+    are whole. A column that no event has is there and null. Exhausted for more than can be held at once.
     """
-    check_size(len(reader), "export a --window of the trace, import that, and ask it")
+    check_size(reader.rows_at_most(window), "ask with --step or --window")
+    tables = list(_tables(reader, wanted, window))
+    columns = {
+        name: _whole(reader, _SOURCES.get(name, name), [table[name] for table in tables])
+        for name in EVENTS_SCHEMA.names
+        if name in wanted
+    }
+    return pa.table(columns)
+
+
+class EventsStream:
+    """The same, read from the beginning whenever it is asked for (Arrow's PyCapsule interface), and held by nobody."""
+
+    def __init__(self, reader: TraceReader, wanted: Collection[str], window: Window | None = None) -> None:
+        self._of = reader, wanted, window
+        self._schema = pa.schema([field for field in EVENTS_SCHEMA if field.name in wanted])
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        reader = self._of[0]
+        for table in _tables(*self._of):
+            chunks = [_whole(reader, _SOURCES.get(name, name), [table[name]]).chunk(0) for name in self._schema.names]
+            yield pa.RecordBatch.from_arrays(chunks, schema=self._schema)
+
+
+def _tables(reader: TraceReader, wanted: Collection[str], window: Window | None) -> Iterator[dict[str, pa.Array]]:
+    """A segment at a time, words as codes."""
     made = {source for name, sources in _MADE.items() if name in wanted for source in sources}
     stored = [name for name in COLUMNS if RENAMED.get(name, name) in wanted or name in made]
-    chunks: dict[str, list[Any]] = {name: [] for name in ("row", *stored, "duration_ns")}
-    for table in reader.iterate(stored, args=False):
-        chunks["row"].append(pa.array(np.arange(len(table), dtype=np.int64) + table.first_row))
-        for name in stored:
-            chunks[name].append(_column(table, name))
+    for table in reader.iterate(stored, args=False, window=window):
+        row = numbers_of(table)
+        found = {RENAMED.get(name, name): _column(table, name) for name in stored}
+        found["row"] = pa.array(row)
         if "duration_ns" in wanted:
-            unended = table.column("end") == NO_END
-            chunks["duration_ns"].append(pa.array(durations(table), mask=unended))
-    columns = {RENAMED.get(name, name): _whole(reader, name, parts) for name, parts in chunks.items()}
-    if "op" in wanted:
-        columns["op"] = _operators(columns["parent"], columns["kind"])
-    return pa.table({name: columns[name] for name in EVENTS_SCHEMA.names if name in wanted})
+            found["duration_ns"] = pa.array(durations(table), mask=table.column("end") == NO_END)
+        if "op" in wanted:
+            found["op"] = _operators(reader, row, table)
+        yield found
 
 
-def _operators(parent: pa.ChunkedArray, kind: pa.ChunkedArray) -> pa.Array:
+def _operators(reader: TraceReader, row: Array, table: EventTable) -> pa.Array:
     """Row of the operator that each row is or lies below: what the reference inherits as a correlation id."""
-    parents = parent.fill_null(NO_ROW).to_numpy()
-    kinds = [chunk.indices.to_numpy() for chunk in kind.chunks]
-    is_op = np.concatenate(kinds) == Kind.CPU_OP if kinds else np.zeros(0, dtype=bool)
-    rows = np.arange(len(parents), dtype=np.int64)
-    above = _engine.nearest_above(np.ascontiguousarray(parents), is_op.view(np.uint8), rows)
-    op = np.where(is_op, rows, above)
+    rows, parents, ops = [row], [table.column("parent")], [table.column("kind") == Kind.CPU_OP]
+    known = row
+    while len(missing := _missing(parents[-1], known, len(reader))):
+        above = reader.rows(missing, ("parent", "kind"), args=False)
+        rows.append(missing)
+        parents.append(above.column("parent"))
+        ops.append(above.column("kind") == Kind.CPU_OP)
+        known = np.union1d(known, missing)
+    numbers, parent, is_op = map(np.concatenate, (rows, parents, ops))
+    order = np.argsort(numbers, kind="stable")
+    numbers, is_op = numbers[order], is_op[order]
+    places = places_of(numbers, parent[order])
+    nearest = _engine.nearest_above(places, is_op.view(np.uint8), np.arange(len(numbers), dtype=np.int64))
+    around = np.where(nearest == NO_ROW, NO_ROW, numbers[nearest])
+    op = np.where(is_op, numbers, around)[np.searchsorted(numbers, row)]
     return pa.array(op, mask=op == NO_ROW)
+
+
+def _missing(parents: Array, known: Array, rows: int) -> Array:
+    """The parents, of so many rows, that are not known."""
+    wanted = np.unique(parents)
+    wanted = wanted[(wanted >= 0) & (wanted < rows)]
+    return np.setdiff1d(wanted, known, assume_unique=True)
 
 
 def _column(table: EventTable, name: str) -> pa.Array:
@@ -158,7 +203,11 @@ def flows_arrow(reader: TraceReader) -> pa.Table:
 
 
 def backward_arrow(reader: TraceReader) -> pa.Table:
-    """One row per backward op: its `row`, and `forward_row`, null where the forward op is not in the trace."""
+    """One row per backward op: its `row`, and `forward_row`, null where the forward op is not in the trace.
+
+    Exhausted for a trace too large to be held at once.
+    """
+    check_size(len(reader), "export a --window of the trace, import that, and ask it")
     table = reader.read([*AUTOGRAD_COLUMNS, "cat"], args=False)
     links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks)
     rows = np.flatnonzero(links.backward)
@@ -199,9 +248,9 @@ def _plain(value: Any) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-# What a question may name, and how it is made.
-TABLES: Final[dict[str, Callable[[TraceReader], pa.Table]]] = {
-    "events": events_arrow,
+Make = Callable[[TraceReader], pa.Table]
+# What a question may name besides events, and how it is made.
+TABLES: Final[dict[str, Make]] = {
     "flows": flows_arrow,
     "backward": backward_arrow,
     "threads": threads_arrow,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +11,12 @@ import pyarrow as pa
 from profd.derive.tensors import TENSOR_ARGS, TENSOR_COLUMNS, find_tensors
 from profd.errors import Exhausted
 from profd.events import ArgColumn
+from profd.events.table import Array
 from profd.limits import SQL_ARGS_MAX
+from profd.query.part import numbers_of
 from profd.query.whole import check_size
 from profd.segments.columns import LIST_ARG
-from profd.segments.reader import TraceReader
+from profd.segments.reader import TraceReader, Window
 
 _SCHEMA: Final = pa.schema(
     [
@@ -28,24 +28,28 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-def args_arrow(reader: TraceReader) -> pa.Table:
-    """One row per argument: `row` of the event, `key`, `value` (text as it is, all else as JSON), `number` or null."""
+def args_arrow(reader: TraceReader, window: Window | None = None) -> pa.Table:
+    """One row per argument: `row` of the event, `key`, `value` (text as it is, all else as JSON), `number` or null.
+
+    `window`: only of events with a part in it. Exhausted for more than can be held at once.
+    """
     parts: list[pa.Table] = []
     count = 0
-    for table in reader.iterate(["start"]):
+    for table in reader.iterate(["start"], window=window):
+        numbers = numbers_of(table)
         for (key, _), arg in table.args.items():
             if key.startswith("@"):
                 continue  # members of records that are no arguments
             count += len(arg.rows)
             if count > SQL_ARGS_MAX:
                 raise Exhausted(
-                    f"the trace has more than {SQL_ARGS_MAX:,} arguments: export a --window and import that"
+                    f"there are more than {SQL_ARGS_MAX:,} arguments: ask about a step or a window (--step, --window)"
                 )
-            parts.append(_rows(key, arg, table.first_row))
+            parts.append(_rows(key, arg, numbers))
     return pa.concat_tables(parts) if parts else _SCHEMA.empty_table()
 
 
-def _rows(key: str, arg: ArgColumn, first_row: int) -> pa.Table:
+def _rows(key: str, arg: ArgColumn, row_of: Array) -> pa.Table:
     rows, numbers = arg.rows, pa.nulls(len(arg.rows), pa.float64())
     if arg.type == LIST_ARG:
         rows, first = np.unique(arg.rows, return_index=True)
@@ -58,7 +62,7 @@ def _rows(key: str, arg: ArgColumn, first_row: int) -> pa.Table:
         numbers = pa.array(arg.values.astype(np.float64))
         texts = pa.array(arg.values).cast(pa.string())
     keys = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), dtype=np.int32)), pa.array([_clean(key)]))
-    return pa.Table.from_arrays([pa.array(rows + first_row), keys, texts, numbers], schema=_SCHEMA)
+    return pa.Table.from_arrays([pa.array(row_of[rows]), keys, texts, numbers], schema=_SCHEMA)
 
 
 def tensors_arrow(reader: TraceReader) -> pa.Table:
@@ -82,11 +86,3 @@ def tensors_arrow(reader: TraceReader) -> pa.Table:
 
 def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-_ON_DEMAND: Final[dict[str, Callable[[TraceReader], pa.Table]]] = {"args": args_arrow, "tensors": tensors_arrow}
-
-
-def named_in(question: str) -> dict[str, Callable[[TraceReader], Any]]:
-    """Those that a question names."""
-    return {name: make for name, make in _ON_DEMAND.items() if re.search(rf"\b{name}\b", question, re.IGNORECASE)}

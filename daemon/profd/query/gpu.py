@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from profd import limits
 from profd.events import NO_END, DeviceType, Kind
 from profd.events.table import Array
 from profd.query.averages import Grouping, averages_of_trace
 from profd.query.captured import Member, opened
 from profd.query.device_metrics import metrics_of_trace
 from profd.query.device_work import DeviceWork, device_work
-from profd.query.devices import DEVICES_MAX
-from profd.query.intervals import Sweep, merged
+from profd.query.devices import DEVICES_MAX, union
+from profd.query.intervals import Ordered, Sweep, merged, windows
 from profd.query.partition import Partition
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import kept_value
@@ -22,9 +23,14 @@ from profd.segments.rollups import kept_value
 STREAMS_MAX: Final = 1024  # shown; further ones count for their device, as one stream
 COPIES_MAX: Final = 1024  # names on devices that are shown, those that took longest
 OPS_SHOWN: Final = 10
+SWEEP_ROWS: Final = 1 << 20  # launches, and begins of work, that are swept at once
 NO_WORK: Final = (
     "no device work is in the trace. `profctl doctor` says whether GPU events can be recorded here; "
     "what this capture could not do stands in `profctl show`."
+)
+_TOO_MANY: Final = (
+    "which operators launched most is told up to {1:,} events, and there are {0:,}: "
+    "`profctl top --step N` has it of a step"
 )
 _LABELS: Final = {int(device): device.label for device in DeviceType}
 
@@ -104,7 +110,7 @@ class Links:
 
 
 def gpu_of_trace(source: TraceReader | Member) -> dict[str, Any]:
-    """`profctl gpu --json`, as it was kept, or worked out. Exhausted for a trace too large to be held at once."""
+    """`profctl gpu --json`, as it was kept, or worked out. Exhausted where there is too much work for a worker."""
     return kept_value(source.rollups, "gpu", _is_answer, lambda: _worked_out(opened(source)))
 
 
@@ -116,7 +122,7 @@ def _is_answer(kept: Any) -> bool:
     """As far as others count on it."""
     return (
         isinstance(kept, dict)
-        and kept.keys() == {"message", *_COUNTS, *_LISTS, "links"}
+        and kept.keys() == {"message", "ops_message", *_COUNTS, *_LISTS, "links"}
         and all(isinstance(kept[name], list) and all(isinstance(row, dict) for row in kept[name]) for name in _LISTS)
         and all(type(kept[name]) is int for name in _COUNTS)
         and isinstance(kept["links"], dict)
@@ -138,7 +144,7 @@ def _worked_out(reader: TraceReader) -> dict[str, Any]:
         "streams_left_out": left_out,
         "copies": [asdict(one) for one in copies],
         "copies_left_out": copies_left_out,
-        "ops": _ops(reader) if len(work) else [],
+        **_ops_told(reader, len(work)),
         "links": asdict(_links(work)),
         "metrics": [asdict(metric) for metric in metrics_of_trace(reader)],
     }
@@ -154,47 +160,83 @@ def _places(work: DeviceWork, window: int) -> tuple[list[Device], list[Stream], 
         lanes = Partition(work.stream[rows])
         shown = min(len(lanes), STREAMS_MAX - len(streams))
         left_out += len(lanes) - shown
-        lane_rows = [rows[lanes.of(lane)] for lane in range(shown)]
-        spans = [merged(work.start[lane], work.end[lane]) for lane in (*lane_rows, rows[lanes.after(shown)])]
-        sweep = Sweep(
-            (np.concatenate([start for start, _ in spans]), np.concatenate([end for _, end in spans])),
-            (work.launch[rows], work.start[rows]),
-        )
+        of_lanes = [rows[lanes.of(lane)] for lane in range(shown)]
+        spans = [merged(work.start[lane], work.end[lane]) for lane in (*of_lanes, rows[lanes.after(shown)])]
+        swept = _swept(work, rows, spans)
         label, known = _LABELS.get(place, "other"), _known(number)
-        devices.append(_device(work, rows, sweep, label, known, window))
-        crowded = sweep.opened[0] > 1
-        for lane, (lane_row, (start, end)) in enumerate(zip(lane_rows, spans, strict=False)):
-            times = (int((end - start).sum()), sweep.within(crowded, start, end), window)
-            streams.append(_stream(work, lane_row, (label, known, _known(*lanes.values(lane))), times))
+        devices.append(_device(work, rows, swept, label, known, window))
+        for lane, of_lane in enumerate(of_lanes):
+            start, end = spans[lane]
+            times = (int((end - start).sum()), swept.crowded[lane], window)
+            streams.append(_stream(work, of_lane, (label, known, _known(*lanes.values(lane))), times))
     return devices, streams, left_out
 
 
-def _device(work: DeviceWork, rows: Array, sweep: Sweep, label: str, number: int | None, window: int) -> Device:
-    running, waiting = sweep.opened
-    busy = sweep.total(running > 0)
-    idle_waiting = sweep.total((running == 0) & (waiting > 0))
-    idle = max(window - busy, 0)
+@dataclass(slots=True)
+class _Swept:
+    """What a device did when, added up. Times in ns."""
+
+    busy: int = 0
+    overlap: int = 0  # two streams or more worked
+    idle_waiting: int = 0
+    crowded: list[int] = field(default_factory=list)  # of each stream: it worked, and another one
+
+
+def _swept(work: DeviceWork, rows: Array, spans: list[tuple[Array, Array]]) -> _Swept:
+    """Of a device, a window at a time. `spans`: of each of its streams when that was busy."""
+    found = _Swept(crowded=[0] * len(spans))
+    lanes = [Ordered(*span) for span in spans]
+    launch, start = work.launch[rows], work.start[rows]
+    queue = Ordered(launch, start)
+    last = np.array([max(int(end[-1]) for _, end in spans if len(end))] if any(len(end) for _, end in spans) else [])
+    for edges in windows(SWEEP_ROWS, np.sort(launch), start, last.astype(np.int64)):
+        cut = [lane.within(*edges) for lane in lanes]
+        running = (np.concatenate([start for start, _ in cut]), np.concatenate([end for _, end in cut]))
+        sweep = Sweep.of_window(edges, running, queue.within(*edges))
+        busy, waiting = sweep.opened
+        crowded = busy > 1
+        found.busy += sweep.total(busy > 0)
+        found.overlap += sweep.total(crowded)
+        found.idle_waiting += sweep.total((busy == 0) & (waiting > 0))
+        for lane, (start_of, end_of) in enumerate(cut):
+            found.crowded[lane] += sweep.within(crowded, start_of, end_of)
+    return found
+
+
+def _queue_max(launch: Array, start: Array) -> int:
+    """The most that were launched and had not begun."""
+    queue = Ordered(launch, start)
+    sweeps = (Sweep.of_window(one, queue.within(*one)) for one in windows(SWEEP_ROWS, np.sort(launch), start))
+    return max((int(sweep.opened[0].max()) for sweep in sweeps), default=0)
+
+
+def _device(work: DeviceWork, rows: Array, swept: _Swept, label: str, number: int | None, window: int) -> Device:
+    idle = max(window - swept.busy, 0)
     kernel = work.kind[rows] == Kind.KERNEL
     kernel_ns, copy_ns = _covered(work, rows[kernel]), _covered(work, rows[~kernel])
     return Device(
         device_type=label,
         device=number,
-        busy_ns=busy,
+        busy_ns=swept.busy,
         idle_ns=idle,
-        busy_share=_share(busy, window),
-        overlap_ns=sweep.total(running > 1),
+        busy_share=_share(swept.busy, window),
+        overlap_ns=swept.overlap,
         kernel_ns=kernel_ns,
         copy_ns=copy_ns,
-        exposed_copy_ns=busy - kernel_ns,
-        idle_waiting_ns=idle_waiting,
-        idle_empty_ns=max(idle - idle_waiting, 0),
+        exposed_copy_ns=swept.busy - kernel_ns,
+        idle_waiting_ns=swept.idle_waiting,
+        idle_empty_ns=max(idle - swept.idle_waiting, 0),
         **asdict(_delays(work, rows)),
     )
 
 
 def _covered(work: DeviceWork, rows: Array) -> int:
-    start, end = merged(work.start[rows], work.end[rows])
-    return int((end - start).sum())
+    """How long at least one of these, which are in start order, ran."""
+    covered: tuple[int, int] | None = None
+    for first in range(0, len(rows), SWEEP_ROWS):
+        some = rows[first : first + SWEEP_ROWS]
+        covered = union(work.start[some], work.end[some], covered)
+    return 0 if covered is None else covered[0]
 
 
 def _stream(
@@ -203,7 +245,6 @@ def _stream(
     busy, overlap, window = times
     kinds = work.kind[rows]
     waited = work.start[rows] - work.launch[rows]
-    queue = Sweep((work.launch[rows], work.start[rows])).opened[0]
     return Stream(
         *place,
         kernels=int((kinds == Kind.KERNEL).sum()),
@@ -213,7 +254,7 @@ def _stream(
         idle_ns=max(window - busy, 0),
         busy_share=_share(busy, window),
         overlap_ns=overlap,
-        queue_max=int(queue.max()),
+        queue_max=_queue_max(work.launch[rows], work.start[rows]),
         queue_mean=_share(_sum(waited), window),
         **asdict(_delays(work, rows)),
     )
@@ -260,8 +301,15 @@ def _copies_of(work: DeviceWork, rows: Array, values: tuple[int, ...]) -> Copies
 
 
 def _links(work: DeviceWork) -> Links:
-    linked, stated = int(work.linked.sum()), int((work.called | work.linked).sum())
+    linked, stated = int(work.linked.sum()), int(work.stated.sum())
     return Links(len(work), linked, stated, linked / stated if stated else None)
+
+
+def _ops_told(reader: TraceReader, work: int) -> dict[str, Any]:
+    """Whose device time is whose is told by all events at once, and that has a limit of its own."""
+    beyond = work > 0 and len(reader) > limits.QUERY_ROWS_MAX
+    ops = _ops(reader) if work and not beyond else []
+    return {"ops": ops, "ops_message": _TOO_MANY.format(len(reader), limits.QUERY_ROWS_MAX) if beyond else None}
 
 
 def _ops(reader: TraceReader) -> list[dict[str, Any]]:

@@ -19,14 +19,18 @@ import duckdb
 
 from profd.errors import BadInput, Denied, Exhausted
 from profd.limits import (
+    QUERY_ROWS_MAX,
     SQL_MEMORY_BYTES,
     SQL_RESULT_BYTES_MAX,
     SQL_ROWS_MAX,
     SQL_SECONDS,
+    SQL_STREAM_SECONDS,
+    SQL_VALUES_PER_SECOND,
     MiB,
 )
-from profd.query.arrow import TABLES
-from profd.query.arrow_args import named_in
+from profd.query.arrow import EventsStream, events_arrow
+from profd.query.part import part_of
+from profd.query.sql_names import Named, made, tables_named
 from profd.segments.reader import TraceReader
 
 _CONFIG: Final[dict[str, Any]] = {
@@ -46,15 +50,37 @@ _INTERRUPT_SECONDS: Final = 0.1
 _MESSAGE_CHARS_MAX: Final = 2000
 
 
-def sql(trace: TraceReader, *, sql: str, limit: int = 0, seconds: float = SQL_SECONDS) -> Iterator[bytes]:
-    """The answer of docs/json.md in pieces; limit 0: SQL_ROWS_MAX.
+def sql(trace: TraceReader, *, sql: str, limit: int = 0, seconds: float | None = None, **part: Any) -> Iterator[bytes]:
+    """The answer of docs/json.md in pieces; limit 0: SQL_ROWS_MAX. `part`: arguments of a window or of steps.
 
-    Raises BadInput for what is no single question or is wrong, Denied for what
-    reaches beyond the trace, Exhausted for what needs too much memory, time or room.
+    `events` has those with a part in it. Where more may be in it than can be held at once, DuckDB reads them as it
+    goes. Raises BadInput for what is no single question or is wrong, Denied for what reaches beyond the trace,
+    Exhausted for what needs too much memory, time or room.
     """
-    yield from answered(
-        sql, limit, seconds, lambda _: {name: table(trace) for name, table in (TABLES | named_in(sql)).items()}
-    )
+    window = part_of(trace, **part).window
+    large = trace.rows_at_most(window) > QUERY_ROWS_MAX
+    long = SQL_STREAM_SECONDS if large else SQL_SECONDS
+
+    def tables(connection: Any) -> Mapping[str, Any]:
+        others = {name: made(name, trace, window) for name in tables_named(sql)}
+        named = Named.of(connection, sql)
+        if large:
+            _check_reading(trace.rows_at_most(window), named)
+            return others | {"events": EventsStream(trace, named.columns, window)}
+        return others | {"events": events_arrow(trace, named.columns, window)}
+
+    yield from answered(sql, limit, long if seconds is None else seconds, tables)
+
+
+def _check_reading(rows: int, named: Named) -> None:
+    """Exhausted where to read them would take too long."""
+    values = rows * len(named.columns) * named.times
+    if not named.few and values > SQL_VALUES_PER_SECOND * SQL_SECONDS:
+        raise Exhausted(
+            f"the question reads {len(named.columns)} columns of {rows:,} events, about "
+            f"{values / SQL_VALUES_PER_SECOND:,.0f} s, and {SQL_SECONDS:g} s is the limit: ask about a step or a "
+            "window (--step, --window), name fewer columns, or end it with LIMIT and without ORDER BY"
+        )
 
 
 def answered(sql: str, limit: int, seconds: float, tables: Callable[[Any], Mapping[str, Any]]) -> Iterator[bytes]:

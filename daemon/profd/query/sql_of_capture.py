@@ -5,22 +5,20 @@ A table is a stream: DuckDB reads it from the beginning whenever it needs it, an
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from profd.errors import BadInput
-from profd.limits import QUERY_ROWS_MAX, SQL_CAPTURE_SECONDS
-from profd.query.arrow import EVENTS_SCHEMA, TABLES, events_arrow
-from profd.query.arrow_args import named_in
+from profd.limits import QUERY_ROWS_MAX, SQL_STREAM_SECONDS
+from profd.query.arrow import EVENTS_SCHEMA, events_arrow
 from profd.query.captured import Captured, Member
+from profd.query.part import part_of_member
 from profd.query.sql import answered
-from profd.segments.reader import TraceReader
+from profd.query.sql_names import Named, made, tables_named
+from profd.segments.reader import TraceReader, Window
 
 _AHEAD: Final = (
     QUERY_ROWS_MAX // 10
@@ -30,19 +28,27 @@ _ORIGIN: Final = pa.schema([("rank", pa.int64()), ("host", _WORD), ("trace", _WO
 
 
 def sql_of_capture(
-    capture: Captured, *, sql: str, limit: int = 0, seconds: float = SQL_CAPTURE_SECONDS
+    capture: Captured, *, sql: str, limit: int = 0, seconds: float = SQL_STREAM_SECONDS, **part: Any
 ) -> Iterator[bytes]:
     """The answer of docs/json.md in pieces. Rows of several traces are told apart by `trace`.
 
-    Raises as `sql` of a trace, and what the reader of one raises: through DuckDB that is a text with its traceback.
+    A window is counted from the first event of all. Raises as `sql` of a trace, and what the reader of one raises:
+    through DuckDB that is a text with its traceback.
     """
+    edges = capture.start_ns, capture.end_ns
     failed: list[Exception] = []
 
     def tables(connection: Any) -> Mapping[str, Any]:
-        columns = _named(connection, sql)
-        some = [name for name in EVENTS_SCHEMA.names if columns is None or name.lower() in columns] or ["row"]
-        streams = {name: _Stream(capture, failed, table) for name, table in _tables_of(sql).items() if name != "events"}
-        return streams | {"events": _Stream(capture, failed, lambda reader: events_arrow(reader, some), _events(some))}
+        columns = Named.of(connection, sql).columns
+
+        def window(reader: TraceReader) -> Window | None:
+            return part_of_member(reader, edges, **part).window
+
+        def of(name: str) -> _Stream:
+            return _Stream(capture, failed, lambda reader: made(name, reader, window(reader)))
+
+        events = _Stream(capture, failed, lambda reader: events_arrow(reader, columns, window(reader)), _events(columns))
+        return {**{name: of(name) for name in tables_named(sql)}, "events": events}
 
     try:
         yield from answered(sql, limit, seconds, tables)
@@ -50,12 +56,6 @@ def sql_of_capture(
         if failed:
             raise failed[0] from None
         raise
-
-
-def _tables_of(sql: str) -> dict[str, Callable[[TraceReader], pa.Table]]:
-    """Those that a question may name: each is made of the first trace, to know what it is like."""
-    words = set(re.findall(r"\w+", sql.lower()))
-    return {name: table for name, table in (TABLES | named_in(sql)).items() if name in words or "query" in words}
 
 
 def _events(columns: Collection[str]) -> pa.Schema:
@@ -110,37 +110,3 @@ def _same(text: str | None, rows: int) -> pa.Array:
         return pa.nulls(rows, _WORD)
     word = pa.array([text.encode("utf-8", "replace").decode()], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), word)
-
-
-def _named(connection: Any, sql: str) -> set[str] | None:
-    """Every word in the place of a name in a question, in lower case, and more; None: all columns may be needed."""
-    try:
-        tree = json.loads(connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()[0][0])
-    except (duckdb.Error, RecursionError):
-        return None
-    words: set[str] = set()
-    tables: set[str] = set()
-    alone: set[str] = set()  # names that may be those of a whole row
-    waiting: list[Any] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            if tree.get("error") or _takes_all(node):
-                return None
-            if node.get("type") == "BASE_TABLE":
-                tables |= {str(node.get("alias")).lower(), str(node.get("table_name")).lower()}
-            names = node.get("column_names")
-            if isinstance(names, list) and len(names) == 1:
-                alone.add(str(names[0]).lower())
-            waiting += node.values()
-        elif isinstance(node, list):
-            waiting += node
-        elif isinstance(node, str):
-            words.add(node.lower())
-    return None if tables & alone else words
-
-
-def _takes_all(node: Mapping[str, Any]) -> bool:
-    """`*`, COLUMNS(…), a join by all common names, a pivot, which groups by all that is left, and SQL in a text."""
-    kinds = (node.get("class"), node.get("type"), node.get("ref_type"), node.get("function_name"))
-    return not {"STAR", "PIVOT", "SHOW_REF", "NATURAL", "query"}.isdisjoint(map(str, kinds))

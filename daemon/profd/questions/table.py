@@ -21,8 +21,8 @@ _LINES: Final = ("steps", "launches", "scopes", "ops", "modules", "xla-ops", "gr
 
 _MERGED_DIFF: Final = "profd.query.merged_diff:merged_diff"
 
-_TILES: Final = ("tiles-lanes", "tiles-boxes", "tiles-cells")
-_TILES_VERSION: Final = 2  # another form of its files
+_TILES: Final = ("tiles-lanes", "tiles-boxes", "tiles-cells", "tiles-names")
+_TILES_VERSION: Final = 3  # with names
 _TILES_INDEX: Final = "profd.query.tiles.timeline:index_lines"
 
 _PART: Final = (
@@ -126,6 +126,7 @@ _TABLE: Final = (
         "profd.query.gpu:gpu_of_trace",
         VALUE,
         rollups=("gpu",),
+        version=2,  # with `ops_message`
         of_capture="profd.query.gpu_of_capture:gpu_of_capture",
     ),
     Question(
@@ -183,6 +184,7 @@ _TABLE: Final = (
                 *("limit", "So many rows; 0: as many as are allowed.", 0, 0, SQL_ROWS_MAX),
                 refusal="limit must be a number from 0 (meaning {most}) to {most}, not {value!r}",
             ),
+            *_PART,
         ),
         of_capture="profd.query.sql_of_capture:sql_of_capture",
     ),
@@ -275,6 +277,9 @@ _TABLE: Final = (
             Text("text", "The text, in any case."),
             Integer("parts", "The first event in each of so many parts of the trace.", 1000, 1, TILE_WIDTH_MAX),
         ),
+        rollups=("tiles-names",),
+        rollups_of="tiles",
+        version=_TILES_VERSION,
     ),
     Question(
         *("window", "Where the window of a trace went.", "profd.query.accounting:window_of_trace", VALUE),

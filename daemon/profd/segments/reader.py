@@ -78,6 +78,10 @@ class TraceReader:
         """The segments in order; see `SegmentInfo`."""
         return self.meta.segments
 
+    def rows_at_most(self, window: Window | None) -> int:
+        """So many rows, or fewer, have a part in a window; None: in the trace."""
+        return sum(info.rows for info in self.segments if window is None or _meets(info, window))
+
     @property
     def tracks(self) -> Tracks:
         """Processes and threads, by track number."""

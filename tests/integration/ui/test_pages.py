@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -199,11 +200,60 @@ def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
     box.press("Control+Enter")
     tab.get_by_role("alert").wait_for()
     assert "nonsense" in tab.get_by_role("alert").inner_text()
-    box.fill("SELECT count(*) FROM range(1000000000000) a WHERE a.range % 7 = 9")
+    box.fill("SELECT sum(sqrt(a.range)) FROM range(1000000000000) a")
     box.press("Control+Enter")
     tab.get_by_role("button", name="Stop").click()
     tab.get_by_text("Stopped.").wait_for()
     page.complaints.clear()  # of the refused question
+
+
+def test_sql_is_of_the_step_that_is_chosen(page: Page) -> None:
+    trace = page.traces["before"]
+    tab = page.go(f"/trace/{trace}?step={SLOW}")
+    region = tab.get_by_role("region", name="SQL")
+    region.get_by_text(f"The tables events and args have what has a part in step {SLOW};").wait_for()
+    question = "SELECT name FROM events ORDER BY start_ns"
+    region.get_by_role("textbox").fill(question)
+    region.get_by_role("textbox").press("Control+Enter")
+    tab.get_by_role("table", name="Rows").wait_for()
+    names = [name for (name,) in page.json("sql", trace, question, "--step", str(SLOW))["rows"]]
+    assert f"ProfilerStep#{SLOW}" in names
+    assert f"ProfilerStep#{SLOW - 1}" not in names
+    assert cells(tab, "Rows") == [[name] for name in names]
+    tab.get_by_role("button", name="Whole trace").click()
+    region.get_by_text("The tables events and args").wait_for(state="detached")
+    assert page.complaints == []
+
+
+def test_the_table_is_raw_only_where_the_question_says_so(page: Page) -> None:
+    """What a trace of more than ten million events is answered, and what anybody is who asks too much at once."""
+    asked: list[bool] = []
+    said: list[str] = []
+
+    def refused(route: Any) -> None:
+        told = json.loads(route.request.post_data)
+        if told["question"] != "top" or told["arguments"].get("raw"):
+            asked.extend([True] if told["question"] == "top" else [])
+            return route.fallback()
+        asked.append(False)
+        return route.fulfill(status=429, json={"error": said[-1], "kind": "busy"})
+
+    tab = page.tab
+    tab.route("**/api/ask", refused)
+    region = tab.get_by_role("region", name="Top")
+    for sentence, expected in (
+        ("this question needs 20,000,000 events at once, which works up to 10,000,000: ask with --raw", [False, True]),
+        ("uid 0 has 8 questions under way, the limit: try again", [False]),
+    ):
+        said.append(sentence)
+        asked.clear()
+        page.go("/")
+        page.go(f"/trace/{page.traces['before']}")
+        assert asked == expected
+        assert region.get_by_text("Every event as it was recorded").is_visible() is (len(expected) > 1)
+        assert region.get_by_role("alert").count() == 2 - len(expected)
+    tab.unroute("**/api/ask", refused)
+    page.complaints.clear()  # of the refused questions
 
 
 HANGING = """async (page) => {
@@ -322,6 +372,27 @@ def test_what_became_slower_is_red_and_the_steps_of_both_are_there(page: Page) -
 def trace_of(chart: Any, tab: Any) -> str:
     """The heading over a chart ends with the trace."""
     return str(chart.evaluate("(one) => one.parentElement.querySelector('h3').textContent")).split()[-1]
+
+
+def test_what_would_say_more_of_a_trace_is_said_of_both(page: Page) -> None:
+    """The daemon's answer about an imported trace has no hint: it is put into that of one of them."""
+    before, after = page.traces["before"], page.traces["after"]
+
+    def hinted(route: Any) -> None:
+        told = json.loads(route.request.post_data)
+        if told["question"] != "window":
+            return route.fallback()
+        answer = route.fetch()
+        hint = "outside operators 92 %: add --stacks (about 0.1 us a call)" if told["trace"] == after else None
+        return route.fulfill(response=answer, json={**answer.json(), "hint": hint})
+
+    page.go("/")
+    page.tab.route("**/api/ask", hinted)
+    tab = page.go(f"/compare/{before}/{after}")
+    assert tab.get_by_text("B: outside operators 92 %: add --stacks").is_visible()
+    assert tab.get_by_text("A: ", exact=False).count() == 0
+    tab.unroute("**/api/ask", hinted)
+    assert page.complaints == []
 
 
 def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:

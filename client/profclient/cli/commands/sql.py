@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from profclient.cli.backend import traces
-from profclient.cli.options import json_option
+from profclient.cli.options import json_option, window_options, window_query
 from profclient.cli.output import emit_json, say, table
 
 LIMIT_DEFAULT = 1000
@@ -24,9 +24,12 @@ LIMIT_DEFAULT = 1000
     show_default=True,
     help="Number of rows; 0 = a million.",
 )
+@window_options
 @json_option
-def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
+def sql(trace: str, question: str, limit: int, as_json: bool, **within: Any) -> None:
     """Ask a trace in DuckDB's SQL, read-only. An empty TRACE means your latest trace.
+
+    With --step or --window the table events has those with a part in it, whole; other tables are as they are.
 
     TRACE may be a capture: the tables have the rows of all its traces, and rank, host and trace before the other
     columns. Rows are numbered in each trace: join by trace and row.
@@ -36,7 +39,7 @@ def sql(trace: str, question: str, limit: int, as_json: bool) -> None:
       profctl sql "" "select name, count(*) n from events group by name order by n desc"
     """
     with traces() as source:
-        answer = source.ask("sql", trace, sql=question, limit=limit).value()
+        answer = source.ask("sql", trace, sql=question, limit=limit, **window_query(within)).value()
     if as_json:
         emit_json(answer)
         return

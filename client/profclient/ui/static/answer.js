@@ -97,14 +97,14 @@ export function findings(told, id, go) {
   if (!told.findings.length) return [message];
   const list = told.findings.map((/** @type {any} */ one) => finding(one, id, go));
   const overlap = list.length > 1 && h("p", { class: "dim" }, "Bounds overlap: they do not add up.");
-  return [h("ol", { class: "findings" }, ...list), overlap, message];
+  return [h("ol", { class: "findings", "aria-label": "Findings, those that cost most first" }, ...list), overlap, message];
 }
 
 /** @param {any} one @param {string} id @param {(step: number) => void} go */
 function finding(one, id, go) {
   const bound = one.bound_share === null ? "memory, not time" : `at most ${Math.round(100 * one.bound_share)} % less time`;
   const steps = one.evidence.steps.map((/** @type {number} */ step) =>
-    h("button", { type: "button", class: "chip", onclick: () => go(step) }, `step ${step}`));
+    h("button", { type: "button", class: "chip", "aria-label": `Show step ${step}`, onclick: () => go(step) }, `step ${step}`));
   return h(
     "li",
     {},

@@ -29,6 +29,9 @@ export function comparePage(a, b, given) {
   load(graph, (signal) => ask("merged_diff", a, { other: b, limit: 0 }, signal), (told) => [
     told.message && h("p", { class: "dim" }, printable(told.message)), graphOfBoth(told),
   ]);
+  const hints = h("div");
+  load(hints, (signal) => Promise.all([a, b].map((id) => hintOf(id, signal))), (told) =>
+    told.map((hint, place) => hint && h("p", { class: "dim" }, `${"AB"[place]}: ${printable(hint)}`)), h("span"));
   const sides = h("p", { class: "line" }, "A ", h("a", { href: pageOf(a) }, a), " B ", h("a", { href: pageOf(b) }, b),
     h("a", { href: `#/compare/${b}/${a}` }, "Other way round"));
   const differences = section("Differences", h("p", { class: "line" }, h("label", {}, "By ", choice)), found);
@@ -37,7 +40,17 @@ export function comparePage(a, b, given) {
     /** @type {HTMLSelectElement} */ (choice).value = how;
     draw(how);
   };
-  return { element: h("div", {}, h("h1", {}, "Compare"), sides, section("Steps", charts), section("Flame graph of both", graph), differences), title: `Compare ${a} with ${b}`, update };
+  return { element: h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), differences), title: `Compare ${a} with ${b}`, update };
+}
+
+/** What would say more of a trace most of whose window is in no operator, as its own page has it.
+ * @param {string} id @param {AbortSignal} signal @returns {Promise<string | null>} */
+async function hintOf(id, signal) {
+  try {
+    return isTrace(id) ? (await ask("window", id, {}, signal)).hint : null;
+  } catch {
+    return null; // whatever is wrong, the parts of the page say it
+  }
 }
 
 /** @param {any} told of `diff` */
@@ -55,7 +68,10 @@ function changes(told) {
 }
 
 /** @param {string} id of a trace or a capture */
-const pageOf = (id) => (/^[cf]/.test(id) ? `#/capture/${id}` : `#/trace/${id}`);
+const pageOf = (id) => (isTrace(id) ? `#/trace/${id}` : `#/capture/${id}`);
+
+/** @param {string} id */
+const isTrace = (id) => !/^[cf]/.test(id);
 
 /** @returns {import("./table.js").Column[]} */
 function columns() {

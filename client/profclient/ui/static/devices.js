@@ -30,6 +30,7 @@ function devices(told) {
     ...rowsOf("Streams", streamColumns(), told.streams, told.streams_left_out),
     ...rowsOf("Copies", copyColumns(), told.copies, told.copies_left_out),
     ...rowsOf("Operators that launched most", opColumns(), told.ops),
+    told.ops_message && h("p", { class: "dim" }, printable(told.ops_message)),
     ...rowsOf("Samples", metricColumns(), told.metrics),
   ];
 }

@@ -11,7 +11,7 @@ import { whole } from "./units.js";
 export function sketched(trace, told, draw) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { max: 100, "aria-label": "Building the index" }));
   const far = h("span", {}, "…");
-  const of = `A sketch, by ${whole(told.sketch.events)} of ${whole(told.sketch.of)} events. Building the index:`;
+  const of = h("span", { role: "status" }, `A sketch, by ${whole(told.sketch.events)} of ${whole(told.sketch.of)} events. Building the index:`);
   const waiting = h("p", { class: "dim line" }, of, bar, far);
   const building = h("div", { class: "building" }, waiting);
   const shown = h("div", {}, draw(told));

@@ -9,8 +9,12 @@ import { counted, printable, shown, wholeName } from "./units.js";
 const ROWS = 1000;
 const FIRST = "SELECT name, count(*) AS calls, sum(self_ns) AS self_ns\nFROM events GROUP BY name ORDER BY self_ns DESC LIMIT 20";
 
-/** @param {string} trace */
+/** `narrow`: to this part of the trace, in these words.
+ * @param {string} trace @returns {{element: Element, narrow: (part: Record<string, any>, words: string) => void}} */
 export function sqlForm(trace) {
+  /** @type {Record<string, any>} */
+  let part = {};
+  const of = h("p", { class: "dim", role: "status" });
   const text = /** @type {HTMLTextAreaElement} */ (
     h("textarea", { rows: 4, spellcheck: "false", "aria-label": "Question in SQL", onkeydown: key }, FIRST)
   );
@@ -22,7 +26,7 @@ export function sqlForm(trace) {
 
   const form = /** @type {HTMLFormElement} */ (
     h("form", { onsubmit: submit }, text, h("p", { class: "line" }, run, stop,
-      h("span", { class: "dim" }, "Tables: events, flows, backward, args, tensors, threads, processes. DESCRIBE events lists columns.")), found)
+      h("span", { class: "dim" }, "Tables: events, flows, backward, args, tensors, threads, processes. DESCRIBE events lists columns.")), of, found)
   );
 
   /** @param {KeyboardEvent} event */
@@ -39,7 +43,7 @@ export function sqlForm(trace) {
     stop.removeAttribute("disabled");
     fill(found, h("p", { class: "dim" }, "Asking …"));
     try {
-      const told = await ask("sql", trace, { sql: text.value, limit: ROWS }, mine.signal);
+      const told = await ask("sql", trace, { sql: text.value, limit: ROWS, ...part }, mine.signal);
       fill(found, ...rowsOf(told));
     } catch (error) {
       if (asked === mine) fill(found, mine.signal.aborted ? h("p", { class: "dim" }, "Stopped.") : problem(error));
@@ -47,7 +51,11 @@ export function sqlForm(trace) {
       if (asked === mine) stop.setAttribute("disabled", "");
     }
   }
-  return form;
+  const narrow = (/** @type {Record<string, any>} */ wanted, /** @type {string} */ words) => {
+    part = wanted;
+    fill(of, Object.keys(part).length ? `The tables events and args have what has a part in ${words}; all others are of the whole trace.` : null);
+  };
+  return { element: form, narrow };
 }
 
 /** @param {any} told */

@@ -54,7 +54,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const wrong = h("div");
   const help = h("p", { class: "dim", id: "timeline-help" }, HELP);
   const scroller = h("div", {
-    class: "timeline", role: "application", tabindex: 0, "aria-label": "Timeline", "aria-describedby": "timeline-help",
+    class: "timeline", role: "application", tabindex: 0, "aria-label": told.sketch ? "Timeline, a sketch so far" : "Timeline", "aria-describedby": "timeline-help",
     onkeydown: key, onscroll: changed, onwheel: wheel, onpointerdown: press, onpointermove: point, onpointerup: release,
     onfocus: draw, onblur: draw,
   }, canvas, h("div", { class: "deep" }));

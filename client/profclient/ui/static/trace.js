@@ -16,7 +16,7 @@ import { firstTiles, timeline } from "./timeline.js";
 import { ago, duration, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
-const LIMIT = "busy"; // kind of a problem: a limit was met
+const RAW = "--raw"; // in the sentence of a question that can be asked so, and not otherwise
 const GONE = ["not_found", "denied"]; // kinds of problems of which no part of the page is left
 /** @type {[string, string][]} */
 const SORTS = [
@@ -33,6 +33,7 @@ export function tracePage(id, given) {
   const heading = h("h1", {}, `Trace ${id}`);
   const [summary, found, steps, times] = Array.from({ length: 4 }, () => h("div"));
   const [graph, rows, memory, devices] = [flamePart(id), topTable(id), memoryPart(id), devicesPart(id)];
+  const sql = sqlForm(id);
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -57,6 +58,7 @@ export function tracePage(id, given) {
     graph.narrow(given);
     rows.narrow(given);
     memory.narrow(given);
+    sql.narrow(given, partWords(part));
   };
   const follow = () => {
     const seen = part.window ?? spanOf(part);
@@ -148,7 +150,7 @@ export function tracePage(id, given) {
     section("Top", rows.element),
     memory.element,
     devices.element,
-    section("SQL", sqlForm(id)),
+    section("SQL", sql.element),
   );
   const update = (/** @type {URLSearchParams} */ now) => {
     const next = partOf(now);
@@ -220,7 +222,7 @@ function topTable(id) {
     try {
       return { found: await ask("top", id, given, signal), raw: false };
     } catch (error) {
-      if (/** @type {any} */ (error).kind !== LIMIT) throw error;
+      if (!String(/** @type {any} */ (error).message).includes(RAW)) throw error;
       return { found: await ask("top", id, { ...given, raw: true }, signal), raw: true };
     }
   };

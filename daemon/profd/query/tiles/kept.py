@@ -13,14 +13,17 @@ from profd import _engine
 from profd.events import Dictionary
 from profd.events.table import Array
 from profd.query.tiles.lanes import Lanes, cut
-from profd.query.tiles.pyramid import Pyramid, top_of
+from profd.query.tiles.named import PARTS, Named
+from profd.query.tiles.pyramid import Pyramid, names_of, top_of
 from profd.query.tiles.seen import LEVELS, buckets_of
 from profd.query.tiles.shapes import Boxes, Cells
 from profd.segments.columns import decode_codes
 from profd.segments.reader import TraceReader, Window
 from profd.segments.rollups import DAMAGE
+from profd.segments.text import text_array, words_of
 
 LANES, BOXES, CELLS = NAMES = ("tiles-lanes", "tiles-boxes", "tiles-cells")
+NAMED: Final = "tiles-names"  # not needed to draw
 _GROUP_ROWS: Final = 1 << 13
 _GROUPS_MOST: Final = 256  # of a large file: its footer is read for each question
 _BOUNDS: Final = b"profd-groups"
@@ -40,6 +43,16 @@ _BOXES: Final = pa.schema(
 _CELLS: Final = pa.schema(
     [("level", _I32), ("bucket", _I64), ("lane", _I32), ("count", _I64), ("busy", _I64), ("kinds", _I32)]
 )
+_NAMED: Final = pa.schema(
+    [
+        ("part", _I32),
+        ("count", _I64),
+        ("row", _I64),
+        ("start", _I64),
+        ("lasts", _I64),
+        ("name", pa.string()),
+    ]
+)
 
 
 def keep(reader: TraceReader, pyramid: Pyramid) -> None:
@@ -51,6 +64,30 @@ def keep(reader: TraceReader, pyramid: Pyramid) -> None:
     rollups.keep_parquet(LANES, _LANES, lambda out: out.write_table(_table(_LANES, columns)))
     rollups.keep_parquet(BOXES, _BOXES, lambda out: _write_boxes(out, pyramid.boxes, reader))
     rollups.keep_parquet(CELLS, _CELLS, lambda out: _write_cells(out, pyramid))
+    if pyramid.named is not None:
+        _keep_named(reader, pyramid.named)
+
+
+def _keep_named(reader: TraceReader, found: Named) -> None:
+    words = text_array(names_of(reader)).take(pa.array(found.name))
+    columns = [found.part, found.count, found.row, found.start, found.lasts, words]
+    reader.rollups.keep_parquet(NAMED, _NAMED, lambda out: out.write_table(_table(_NAMED, columns)))
+
+
+def named(reader: TraceReader) -> tuple[list[str], Named] | None:
+    """(names by code, where they are), as it was kept of this trace, or None."""
+    file = reader.rollups.parquet(NAMED, _NAMED)
+    if file is None:
+        return None
+    try:
+        table = file.read().unify_dictionaries()
+        words = table.column("name").combine_chunks()
+        part, count, row, start, lasts = (table.column(name).to_numpy() for name in _NAMED.names[:-1])
+        for values, most in ((row, len(reader)), (part, PARTS)):
+            _check_range(values, most)
+        return words_of(words.dictionary, plain=False), Named(part, words.indices.to_numpy(), count, row, start, lasts)
+    except DAMAGE:
+        return None
 
 
 def _table(schema: pa.Schema, columns: list[Any]) -> pa.Table:
@@ -61,13 +98,12 @@ def _table(schema: pa.Schema, columns: list[Any]) -> pa.Table:
 def _write_boxes(out: pq.ParquetWriter, boxes: Boxes, reader: TraceReader) -> None:
     levels = _engine.coarsest_levels(np.ascontiguousarray(boxes.weight, dtype=np.int64))
     order = np.lexsort((boxes.start, -levels))
-    names = [cut(name) for name in reader.dictionaries["name"].values] if "name" in reader.dictionaries else []
+    words = text_array([cut(name) for name in names_of(reader)])
     bounds = _Bounds()
     for some in _groups(len(order)):
         part, level = boxes.take(order[some]), levels[order[some]]
-        known, places = np.unique(part.name, return_inverse=True)
-        words = pa.array([names[code] if code >= 0 else None for code in known.tolist()], pa.string())
-        columns = [level, part.start, part.lasts, part.lane, part.kind, words.take(pa.array(places)), part.row]
+        names = words.take(pa.array(part.name, mask=part.name < 0))
+        columns = [level, part.start, part.lasts, part.lane, part.kind, names, part.row]
         out.write_table(_table(_BOXES, columns))
         bounds.add(level, part.start)
     out.add_key_value_metadata(bounds.metadata)
@@ -117,6 +153,11 @@ class _Bounds:
         return [*map(tuple, known.tolist())]
 
 
+def _check_range(values: Array, count: int) -> None:
+    if len(values) and (int(values.min()) < 0 or int(values.max()) >= count):
+        raise ValueError("it names what there is not")
+
+
 class Damaged(Exception):
     """What was kept is not as it was written."""
 
@@ -162,8 +203,8 @@ class Kept:
             table.column(name).to_numpy() for name in ("level", "start", "lasts", "lane", "kind", "row")
         )
         name = decode_codes(table.column("name"), self._reader.dictionaries.setdefault("name", Dictionary()))
-        self._check(lane, len(self.lanes.key))
-        self._check(row, len(self._reader))
+        _check_range(lane, len(self.lanes.key))
+        _check_range(row, len(self._reader))
         weight = np.int64(1) << np.clip(number, 0, LEVELS - 1).astype(np.int64)
         return Boxes(lane, start, lasts, weight, kind, name, row)
 
@@ -178,13 +219,8 @@ class Kept:
         columns = {name: table.column(name).to_numpy() for name in _CELLS.names}
         wanted = np.flatnonzero(columns.pop("level") == level)
         cells = Cells(**columns).take(wanted)
-        self._check(cells.lane, len(self.lanes.key))
+        _check_range(cells.lane, len(self.lanes.key))
         return cells
-
-    @staticmethod
-    def _check(values: Array, count: int) -> None:
-        if len(values) and (int(values.min()) < 0 or int(values.max()) >= count):
-            raise ValueError("it names what there is not")
 
 
 def _read(file: pq.ParquetFile, needed: Callable[[int, int, int, int], bool]) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from profd import _engine
 from profd.events.table import Array
 from profd.limits import TILE_SHARE, TILES_LEAST, TILES_MOST
 from profd.query.tiles.lanes import COLUMNS, Lanes, Scan
+from profd.query.tiles.named import Named, NameScan
 from profd.query.tiles.seen import LEVELS, Visible, boxes_in, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, coarser, merged
 from profd.segments.read_ahead import read_ahead
@@ -30,6 +31,7 @@ class Pyramid:
     lanes: Lanes
     boxes: Boxes  # of the base: coarser levels have some of these
     cells: dict[int, Cells]  # by level
+    named: Named | None = None  # of a whole trace, where that is kept
 
     @property
     def top(self) -> int:
@@ -61,10 +63,13 @@ def building(reader: TraceReader) -> Iterator[tuple[int, Pyramid | None]]:
     begin, end = reader.meta.start_ns or 0, reader.meta.end_ns or 0
     scan, base = Scan(begin, end), _FINEST
     boxes, cells = _Heap(Boxes.joined), _Heap(Cells.joined)
+    names = NameScan(begin, end, len(reader)) if reader.rollups.fresh else None
     done, top = 0, top_of(begin, end)
     for table in read_ahead(reader.iterate(COLUMNS, args=False)):  # decoded while another is placed
         base = base if done else _first(Scan(begin, end).weights(table), top)
         seen, hidden = scan.add(table, base)
+        if names:
+            names.add(table)
         boxes.add(seen)
         cells.add(hidden)
         done += len(table)
@@ -75,7 +80,14 @@ def building(reader: TraceReader) -> Iterator[tuple[int, Pyramid | None]]:
             cells = _Heap(Cells.joined, coarser(cells.whole(), level - base, every, short, begin, level))
             boxes, base = _Heap(Boxes.joined, every.take(tall)), level
         yield done, None
-    yield done, _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
+    pyramid = _levels(begin, end, base, scan.lanes, boxes.whole(), merged(cells.whole()))
+    yield done, replace(pyramid, named=names.named(names_of(reader))) if names else pyramid
+
+
+def names_of(reader: TraceReader) -> list[str]:
+    """Those that were read so far, by code."""
+    known = reader.dictionaries.get("name")
+    return known.values if known is not None else []
 
 
 def top_of(begin: int, end: int) -> int:

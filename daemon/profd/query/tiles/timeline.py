@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from profd.query.tiles import kept
 from profd.query.tiles.lanes import COLUMNS, Scan
 from profd.query.tiles.pyramid import Pyramid, building, built, top_of
 from profd.query.tiles.seen import EARLIEST, LATEST, Visible, boxes_in, buckets_of, cells_in
-from profd.query.tiles.shapes import Boxes, Cells, merged
+from profd.query.tiles.shapes import Boxes, Cells, coarser, merged
 from profd.query.tiles.sketch import Sketch
 from profd.query.whole import check_size
 from profd.segments.meta import encode_json
@@ -77,6 +78,7 @@ class Tall:
 
     def __init__(self, trace: TraceReader, found: kept.Kept | None) -> None:
         self._trace = trace
+        self._near: _Near | None = None
         self._pyramid = found or self._build()
         self.lanes = self._pyramid.lanes
 
@@ -89,8 +91,10 @@ class Tall:
     def seen(self, window: Window, level: int) -> Visible:
         """At this level, or at that of the whole trace."""
         try:
-            return self._near(window, level) if level < self._pyramid.base else self._far(window, level)
+            near = self._near_to(window, level)
+            return self._far(window, level) if near is None else near.seen(self._trace.meta.start_ns or 0)
         except kept.Damaged:
+            self._near = None
             self._pyramid = self._build()
             self.lanes = self._pyramid.lanes
             return self.seen(window, level)
@@ -98,20 +102,53 @@ class Tall:
     def _far(self, window: Window, level: int) -> Visible:
         return self._pyramid.part(window, level).seen(window, level)
 
-    def _near(self, window: Window, level: int) -> Visible:
+    def _near_to(self, window: Window, level: int) -> _Near | None:
+        """What is finer than the base; a window that is asked for once more, and coarser, is not read again."""
+        base, begin = self._pyramid.base, self._trace.meta.start_ns or 0
+        known = self._near if self._near is not None and self._near.window == window else None
+        if known is not None and known.level <= level <= base:
+            while known.level < level:
+                known = known.coarser(begin)
+        else:
+            known = self._read(window, level) if level < base else None
+        self._near = known
+        return known
+
+    def _read(self, window: Window, level: int) -> _Near:
         """From the events that begin around the window. What began long before is tall enough for the base."""
         trace, base, begin = self._trace, self._pyramid.base, self._trace.meta.start_ns or 0
         since = max(window[0] - (_MARGIN << base), EARLIEST)
-        last = begin + (buckets_of(window, level, begin)[1] << level)  # the pixel that the window ends in counts whole
-        around = (since, min(last + (1 << level), LATEST))
+        last = begin + (buckets_of(window, base, begin)[1] << base)  # the pixel that the window ends in counts whole
+        around = (since, min(last + (1 << base), LATEST))
         older = self._pyramid.part(around, base).boxes
         older = older.take((older.start < since) & (older.start + older.lasts >= since))
         scan = Scan(begin, trace.meta.end_ns or 0)
         scan.run(self.lanes, older)
         newer, cells = _scanned(_begun(trace, around), scan, level)
         ours = _numbers(scan.lanes.key, self.lanes.key)
-        boxes = Boxes.joined([older, newer.on(ours)])
-        return Visible(level, boxes_in(boxes, window, level), cells_in(cells.on(ours), window, level, begin))
+        return _Near(window, level, Boxes.joined([older, newer.on(ours)]), cells.on(ours))
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What can be seen around a window, as far as a pixel of the base reaches."""
+
+    window: Window
+    level: int
+    boxes: Boxes
+    cells: Cells
+
+    def coarser(self, begin: int) -> _Near:
+        """The same at the next level."""
+        level = self.level + 1
+        tall = self.boxes.weight >= 1 << level
+        cells = coarser(self.cells, 1, self.boxes, np.flatnonzero(~tall), begin, level)
+        return _Near(self.window, level, self.boxes.take(np.flatnonzero(tall)), cells)
+
+    def seen(self, begin: int) -> Visible:
+        """Of it what is in the window."""
+        boxes = boxes_in(self.boxes, self.window, self.level)
+        return Visible(self.level, boxes, cells_in(self.cells, self.window, self.level, begin))
 
 
 def _numbers(wanted: Array, known: Array) -> Array:

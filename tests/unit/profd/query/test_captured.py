@@ -270,7 +270,7 @@ def test_columns_that_a_question_does_not_name_do_not_change_its_answer(
 ) -> None:
     question = question.format("name, duration_ns, op")
     fast = sql(ranks, question)
-    monkeypatch.setattr("profd.query.sql_of_capture._named", lambda connection, text: None)
+    monkeypatch.setattr("profd.query.sql_names._words", lambda nodes: None)
     assert sql(ranks, question) == fast
 
 

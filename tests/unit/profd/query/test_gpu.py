@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profd import limits
 from profd.errors import Exhausted
 from profd.events import NO_END, Kind
-from profd.query import gpu, open_trace, whole
+from profd.query import device_work, gpu, open_trace
 from profd.query.device_work import SPAN_MAX_NS
+from profd.segments.reader import TraceReader
 
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of
 
 
-def work(name: str, start: int, end: int, stream: int, linked: int | None, **more: Any) -> Event:
+def work(name: str, start: int, end: int, stream: int, linked: int | None = None, **more: Any) -> Event:
     kind = more.pop("kind", Kind.KERNEL)
     return Event(name, start, end, kind, 90 + stream, fields={"device": 0, "stream": stream, "linked": linked, **more})
 
@@ -202,7 +206,47 @@ def test_samples_that_no_gpu_has(tmp_path: Path) -> None:
     ]
 
 
-def test_too_large_for_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "QUERY_ROWS_MAX", 3)
-    with pytest.raises(Exhausted, match="--window"):
-        stored(tmp_path)
+def test_operators_are_not_told_of_too_many_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = stored(tmp_path / "a")
+    monkeypatch.setattr(limits, "QUERY_ROWS_MAX", 3)
+    answer = stored(tmp_path / "b")
+    assert "`profctl top --step N`" in answer["ops_message"]
+    assert answer == {**told, "ops": [], "ops_message": answer["ops_message"]}
+
+
+def test_too_much_work_for_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_work, "DEVICE_WORK_MAX", 4)
+    with pytest.raises(Exhausted, match="more than 4 kernels, copies and fills"):
+        stored(tmp_path, rows=3)
+
+
+TIMES = st.tuples(st.integers(0, 60), st.integers(0, 20))
+WORK = st.tuples(TIMES, st.integers(0, 2), st.integers(0, 1), st.sampled_from((Kind.KERNEL, Kind.MEMCPY)))
+
+
+@given(st.lists(WORK, max_size=14), st.lists(st.integers(0, 60), max_size=8), st.data())
+def test_property_in_windows_as_at_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    done: list[tuple[tuple[int, int], int, int, Kind]],
+    calls: list[int],
+    data: st.DataObject,
+) -> None:
+    rows = len(done) + len(calls)
+    events = [call(start, number % 3, "cudaLaunchKernel") for number, start in enumerate(calls)]
+    for (start, lasts), stream, device, kind in done:
+        linked, correlation = data.draw(st.integers(-1, rows)), data.draw(st.integers(-1, 4))
+        fields = {"linked": linked, "correlation": correlation, "device": device, "process": device}
+        events.append(work("w", start, start + lasts, stream, kind=kind, **fields))
+    directory = tmp_path_factory.mktemp("t")
+    table = table_of(events)
+    whole = gpu.gpu_of_trace(TraceReader(store(table, directory / "whole", start_ns=0, end_ns=90)))
+    assert [device["busy_ns"] for device in whole["devices"]] == [
+        len({time for (start, lasts), _, one, _ in done if one == number for time in range(start, start + lasts)})
+        for number in (0, 1)
+        if any(one == number for _, _, one, _ in done)
+    ]
+    cut = TraceReader(store(table, directory / "cut", rows=data.draw(st.integers(1, 5)), start_ns=0, end_ns=90))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "SWEEP_ROWS", data.draw(st.integers(1, 3)))
+        patch.setattr(device_work, "_PAIRS_HELD", 1)
+        assert gpu.gpu_of_trace(cut) == whole

@@ -256,3 +256,113 @@ def test_the_operator_around_each_event(tmp_path: Path) -> None:
     ]
     trace = store(table_of(rows), tmp_path / "t", rows=2)
     assert ask(trace, 'select op from events order by "row"')["rows"] == [[None], [1], [1], [1], [1]]
+
+
+NESTED = [
+    Event("note", 0, 100, Kind.USER_ANNOTATION, fields={"parent": -1}),
+    Event("aten::mm", 10, 50, fields={"parent": 0}),
+    Event("cudaLaunchKernel", 20, 30, Kind.RUNTIME, fields={"parent": 1}),
+    Event("aten::add", 40, None, fields={"parent": 1}),
+    Event("gemm", 60, 90, Kind.KERNEL, fields={"parent": 2, "correlation": 4}),
+    Event("aten::mm", 95, 99, fields={"parent": 0}),
+]
+QUESTIONS = [
+    "select * from events order by row",
+    "select row, op from events order by row",
+    "select name, count(*), sum(duration_ns) from events group by all order by all",
+    "select a.name, b.name from events a join events b on a.parent = b.row order by all",
+    "select e from events e order by e.row",
+    "with w as (select name from events) select w from w order by all",
+    "select count(*) from query('select * from events')",
+    "summarize select kind, duration_ns from events",
+    "select count(*) from events natural join (select name, row from events)",
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("part", [{}, {"from_ns": 30, "to_ns": 70}, {"from_ns": 95}], ids=str)
+def test_a_large_trace_is_read_as_it_is_asked(
+    question: str, part: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = store(table_of(NESTED), tmp_path / "t", rows=2, start_ns=0, end_ns=100)
+    whole = ask(trace, question, **part)
+    monkeypatch.setattr(module, "QUERY_ROWS_MAX", 0)
+    assert ask(trace, question, **part) == whole
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_of_a_window_there_are_the_events_with_a_part_in_it(rows: int, tmp_path: Path) -> None:
+    trace = store(table_of(NESTED), tmp_path / "t", rows=rows, start_ns=0, end_ns=100)
+    for low in range(0, 101, 5):
+        for high in range(low + 5, 106, 5):
+            inside = [
+                [row, event.start, event.end]
+                for row, event in enumerate(NESTED)
+                if event.start < high and (event.start >= low or event.end is None or event.end > low)
+            ]
+            question = "select row, start_ns, end_ns from events order by row"
+            assert ask(trace, question, from_ns=low, to_ns=high)["rows"] == inside
+    # The operator around the kernel is the one that launched it, before the window.
+    assert ask(trace, "select name, op from events", from_ns=55, to_ns=60)["rows"] == [
+        ["note", None],
+        ["aten::add", 3],
+    ]
+    assert ask(trace, "select op from events where name = 'gemm'", from_ns=60, to_ns=61)["rows"] == [[1]]
+
+
+def test_of_a_step_there_are_its_events_and_their_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    event = {"ph": "X", "pid": 1, "tid": 1}
+    steps = [{**event, "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 10 * n, "dur": 9} for n in (1, 2)]
+    ops = [{**event, "cat": "cpu_op", "name": "op", "ts": 10 * n + 2, "dur": 2, "args": {"seen": n}} for n in (1, 2)]
+    path.write_text(json.dumps(steps + ops))
+    import_trace(path, tmp_path / "t")
+    assert ask(tmp_path / "t", "select name from events order by row", first_step=2)["rows"] == [
+        ["ProfilerStep#2"],
+        ["op"],
+    ]
+    found = ask(tmp_path / "t", "select row, a.value from events join args a using (row)", first_step=2)["rows"]
+    assert found == [[3, "2"]]
+    with pytest.raises(BadInput, match="no step 3"):
+        ask(tmp_path / "t", "select 1", first_step=3)
+
+
+def test_what_would_take_too_long_to_read_says_what_to_add(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUERY_ROWS_MAX", 4)
+    monkeypatch.setattr(module, "SQL_VALUES_PER_SECOND", 1 / 6)  # ten values in 60 s
+    assert ask(trace, "select name, count(*) from events group by name order by all limit 1")["truncated"] is False
+    read = "reads 3 columns of 5 events, about 90 s, and 60 s is the limit: ask about a step or a window "
+    with pytest.raises(Exhausted, match=read + r"\(--step, --window\)"):
+        ask(trace, "select name, kind, start_ns from events order by name limit 1")
+    with pytest.raises(Exhausted, match="reads 2 columns of 5 events"):
+        ask(trace, "select a.name from events a join events b on a.parent = b.parent")
+    assert len(ask(trace, "select * from events limit 2")["rows"]) == 2
+    assert len(ask(trace, "describe events")["rows"]) > 20
+
+
+def test_a_window_with_few_enough_events_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = store(table_of(NESTED), tmp_path / "t", rows=2, start_ns=0, end_ns=100)
+    monkeypatch.setattr(module, "QUERY_ROWS_MAX", 4)
+    monkeypatch.setattr(module, "SQL_VALUES_PER_SECOND", 1e-9)
+    with pytest.raises(Exhausted, match="reads 39 columns"):
+        ask(trace, "from events")
+    assert len(ask(trace, "from events", to_ns=15)["rows"]) == 2
+
+
+def test_only_named_columns_are_read(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+    iterate = TraceReader.iterate
+
+    def iterated(self: TraceReader, columns: Any = None, **more: Any) -> Any:
+        read.update(columns or ["*"])
+        return iterate(self, columns, **more)
+
+    monkeypatch.setattr(TraceReader, "iterate", iterated)
+    ask(trace, "select name, sum(duration_ns) from events group by all order by all")
+    assert read == {"name", "end"}
+
+
+def test_all_tables_are_listed(trace: Path) -> None:
+    names = {"events", "flows", "backward", "threads", "processes"}
+    for question in ("show tables", "select table_name from information_schema.tables", "describe"):
+        assert names <= {cell for row in ask(trace, question)["rows"] for cell in row if isinstance(cell, str)}

@@ -26,7 +26,7 @@ THREADS = [{"id": number, "process": number % 2, "name": f"t{number}"} for numbe
 TRACKS = Tracks([{"id": 1, "name": "one", "sort_index": 5}, {"id": "x"}], THREADS)
 MARKS = (Kind.INSTANT, Kind.MEMORY, Kind.COUNTER)
 RANGES = (Kind.GPU_USER_ANNOTATION, Kind.OVERHEAD, Kind.TRACE)
-NAMES = ("aten::mm", "", "<b>", "nul \x00 esc \x1b[31m \u202e", "x" * 5000)
+NAMES = ("aten::mm", "", "<b>", "nul \x00 esc \x1b[31m \u202e", "x" * 5000, "half \ud800", "\x1a0041")
 
 
 def some_events(seed: int, count: int = 300) -> list[Event]:
@@ -149,7 +149,7 @@ def kept_one(trace: TraceReader, folder: Path) -> Callable[[], TraceReader]:
     place.mkdir()
     for file in fresh.iterdir():
         file.rename(place / file.name.removeprefix("0."))
-    assert sorted(file.name for file in place.iterdir()) == sorted(kept.NAMES)
+    assert {file.name for file in place.iterdir()} - {kept.NAMED} == set(kept.NAMES)
     return lambda: TraceReader(trace.directory, Rollups(place, None, 0, rules_of("tiles", 1)))
 
 
@@ -296,6 +296,35 @@ def test_a_trace_without_events(tmp_path: Path) -> None:
     empty = stored([], tmp_path)
     answer = asked(empty)
     assert (told(answer), answer["start_ns"]) == ((set(), {}), None)
+
+
+def test_a_window_of_which_there_is_too_much_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = stored(some_events(5), tmp_path)
+    answers = {given: asked(trace, **dict(given)) for given in crowded_windows(trace)}
+    small_pyramids(monkeypatch)
+    opened = kept_one(trace, tmp_path)
+    base = kept.found(opened()).base  # type: ignore[union-attr]
+    read: list[int] = []
+    before = timeline.Tall._read
+    monkeypatch.setattr(timeline.Tall, "_read", lambda self, *of: read.append(of[1]) or before(self, *of))
+    folded = 0
+    for given, expected in answers.items():
+        read.clear()
+        answer = asked(opened(), **dict(given))
+        assert told(answer) == told(expected)
+        assert len(read) <= 1
+        level = answer["pixel_ns"].bit_length() - 1
+        folded += bool(read) and read[0] < level <= base
+    assert folded > 5
+
+
+def crowded_windows(trace: TraceReader) -> list[tuple[tuple[str, int], ...]]:
+    span = (trace.meta.end_ns or 0) - (trace.meta.start_ns or 0)
+    windows = [(low, high, width) for low, high, width in some_windows(3, span, 120) if high - low > width]
+    return [
+        (("from_ns", low), ("to_ns", high), ("width", width), ("limit", 8 + 11 * (number % 5)))
+        for number, (low, high, width) in enumerate(windows)
+    ]
 
 
 def test_many_tracks_and_deep_calls_are_bounded(tmp_path: Path) -> None:
