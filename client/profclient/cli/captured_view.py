@@ -30,6 +30,9 @@ def heading(answer: dict[str, Any]) -> str:
     text = f"{answer['capture']}: {', '.join(words)} on {counted(len(hosts), 'host')}"
     if missing := answer["missing_ranks"]:
         text += f"; no trace of rank {ranges(missing)}"
+    if gone := answer.get("missing_hosts"):
+        text += f"; nothing came from {_word(len(gone), 'host')} {', '.join(gone[:_SHOWN])}"
+        text += f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
     if shared := answer["shared_ranks"]:
         text += f"; several traces of {_word(len(shared), 'rank')} {ranges(_runs(shared))}"
     return printable(text)

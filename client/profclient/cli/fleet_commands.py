@@ -38,9 +38,7 @@ def start(way: Way, order: FleetOrder, *, detach: bool, timeout: float | None, a
             drive.record(order, detach=detach), timeout, lambda: _goes_on(order.id, drive.boundary_ns is not None)
         )
     _leave_out(order.id, {host: state.why for host, state in fleet.hosts.items() if _is_refused(state)})
-    outcome = Outcome(
-        order.id, fleet.hosts, drive.clocks, tuple(order.selector.ranks), drive.boundary_ns, drive.sampled_of
-    )
+    outcome = Outcome(order.id, fleet.hosts, drive.clocks, tuple(order.selector.ranks), drive.sampled_of)
     if detach and outcome.live and not as_json:
         say(f"capture {order.id} is running; `profctl wait {order.id}` waits for it.")
         return 0

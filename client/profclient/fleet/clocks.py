@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -57,6 +57,18 @@ def boundary_ns(now_ns: int, ahead_ns: int, reference: int) -> int:
 def start_ns(boundary: int, clock: Clock, reference: int) -> int:
     """The boundary as this host's clock will show it: a clock that is off by more than can be measured is followed."""
     return boundary + apart_ns(clock, reference)
+
+
+def boundary_of(captures: Iterable[pb.Capture]) -> int | None:
+    """The boundary that these hosts were told, by most hosts' clocks; None where they begin by something else."""
+    for capture in captures:
+        if capture.options.HasField("start_at_ns"):
+            return capture.options.start_at_ns - _moved_ns(capture.fleet.clock)
+    return None
+
+
+def _moved_ns(told: pb.HostClock) -> int:
+    return told.ahead_ns if abs(told.ahead_ns) > told.within_ns + TOLERANCE_NS else 0
 
 
 def message(clock: Clock, reference: int) -> pb.HostClock:

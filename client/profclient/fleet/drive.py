@@ -198,7 +198,7 @@ class Drive:
         match instruction:
             case machine.Find(name):
                 async with self._turns:
-                    await self._hosts[name].reach()
+                    await self._hosts[name].reach(clock=True)
                 return machine.Found(name)
             case machine.Prepare(name):
                 async with self._turns:
@@ -306,7 +306,7 @@ class Drive:
         if host.clock is not None:
             await asyncio.sleep(PAUSE_SECONDS)
         async with self._turns:
-            await host.reach()
+            await host.reach(clock=True)
             if not began:
                 return await self._started(host)
             capture = await host.call("GetCapture", pb.CaptureRef(id=self._order.id))

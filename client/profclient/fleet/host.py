@@ -37,14 +37,15 @@ class Host:
         self._channel: grpc.aio.Channel | None = None
         self._token, self._renew_at = "", 0.0
 
-    async def reach(self) -> None:
-        """Start the relay (anew, after a break), get a token and the time. Raises ClientError."""
+    async def reach(self, *, clock: bool = False) -> None:
+        """Start the relay (anew, after a break), get a token and with `clock` the time. Raises ClientError."""
         await self.leave()
         self._link = await RelayLink.opened(await self._carry(), self._socket)
         self._renew_at = 0.0
         await self._metadata()
-        looks = [await self._link.clock() for _ in range(CLOCK_LOOKS)]
-        self.clock = min(looks, key=lambda clock: clock.uncertainty_ns)
+        if clock:
+            looks = [await self._link.clock() for _ in range(CLOCK_LOOKS)]
+            self.clock = min(looks, key=lambda look: look.uncertainty_ns)
         self._channel = grpc.aio.insecure_channel(
             f"unix:{self._socket}",
             options=[

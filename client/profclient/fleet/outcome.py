@@ -10,7 +10,7 @@ from profproto.v1 import capture_pb2 as pb
 
 from profclient import errors
 from profclient.as_json import capture_json
-from profclient.fleet.clocks import Clock, apart_ns, reference_ns
+from profclient.fleet.clocks import Clock, apart_ns, boundary_of, reference_ns
 from profclient.fleet.machine import HostState, Stand
 from profclient.fleet.steps import Common, common
 
@@ -26,7 +26,6 @@ class Outcome:
     hosts: Mapping[str, HostState]
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     ranks: Sequence[int] = ()
-    start_ns: int | None = None
     sampled_of: int = 0  # ranks, of which some were recorded; 0: all were
 
     @property
@@ -38,6 +37,11 @@ class Outcome:
             if state.capture is not None
             for target in state.capture.targets
         ]
+
+    @property
+    def start_ns(self) -> int | None:
+        """The moment at which windows begin, by most hosts' clocks; None where that is no moment of all."""
+        return boundary_of(state.capture for state in self.hosts.values() if state.capture is not None)
 
     @property
     def missing(self) -> dict[str, str]:

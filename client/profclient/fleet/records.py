@@ -15,6 +15,7 @@ from profclient.fleet.hostlist import hosts
 from profclient.fleet.way import FANOUT, Way
 
 KEPT_MAX: Final = 200
+_ID_CHARACTERS: Final = 13
 _RECORD_BYTES_MAX: Final = 4 << 20
 _REASON_CHARACTERS_MAX: Final = 300  # of a host's, so that none keeps the capture from being taken up
 
@@ -67,9 +68,10 @@ def find(prefix: str) -> Record:
     if named:
         with suppress(OSError, ValueError, KeyError, TypeError):
             return _record(json.loads(named[0].read_bytes()[:_RECORD_BYTES_MAX]))
+    whole = "" if len(prefix) == _ID_CHARACTERS else "give its whole id, and "
     raise NotFoundError(
-        f"no file in {folder()} says where capture {prefix} is: name its hosts with --hosts and --via, or its job of "
-        "Slurm with --via slurm and --job."
+        f"no file in {folder()} says where capture {prefix} is: {whole}name its hosts with --hosts and --via, or its "
+        "job of Slurm with --via slurm and --job."
     )
 
 

@@ -5,12 +5,14 @@ With `--shared VARIABLE` the carrier has the lines of many relays: this one's ad
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` wraps what it has in an enum
 import os
-import signal
 import sys
 
 from profclient.relay.lines import GONE, HERE, OF, Garbled
 from profclient.relay.serve import SILENCE_SECONDS, Relay
+
+NICE = 5  # below the job beside it, above idle: a host that is busy is still to be recorded
 
 
 def main() -> int:
@@ -24,6 +26,7 @@ def main() -> int:
         if not address:
             print(f"profclient.relay: no {sys.argv[2:3]} in the environment says who this is", file=sys.stderr)
             return 2
+    os.nice(NICE)
     signal.alarm(SILENCE_SECONDS)
     out = os.dup(1)
     os.dup2(2, 1)  # whatever else prints here is no line of ours

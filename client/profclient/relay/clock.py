@@ -10,10 +10,12 @@ _UNSYNCHRONISED = 0x0040  # STA_UNSYNC
 _TIME_ERROR = 5
 
 
-def clock() -> dict[str, int | bool | None]:
-    """Unix ns, how far that may be off at most (ns), and whether somebody disciplines it. None: not known."""
+def clock() -> bytes:
+    """Unix ns, how far that may be off at most (ns), and whether somebody disciplines it: JSON. null: not known."""
     state, error_ns = _discipline()
-    return {"unix_ns": time.time_ns(), "error_ns": error_ns, "synchronised": state}
+    synchronised = "null" if state is None else str(state).lower()
+    error = "null" if error_ns is None else error_ns
+    return f'{{"unix_ns": {time.time_ns()}, "error_ns": {error}, "synchronised": {synchronised}}}'.encode()
 
 
 def _discipline() -> tuple[bool | None, int | None]:

@@ -6,11 +6,10 @@ sends is held up to a window for each connection. An alarm ends a relay that hea
 
 from __future__ import annotations
 
-import json
+import _signal as signal  # type: ignore[import-not-found]  # `signal` wraps what it has in an enum, `socket` too
+import _socket as socket
 import os
-import selectors
-import signal
-import socket
+import select
 import time
 
 from profclient import address, control
@@ -22,6 +21,7 @@ WINDOW_BYTES = 256 * 1024  # on the way in one direction of one connection
 STREAMS_MAX = 8
 SILENCE_SECONDS = 90
 READ_BYTES = 64 * 1024
+_HELLO = b'{"version": %d}' % VERSION  # as this version's clients write it
 
 
 class Connection:
@@ -43,25 +43,27 @@ class Relay:
         """`address`: of this relay, where it shares the descriptors' other ends with relays of other hosts."""
         self._incoming, self._outgoing, self._address = incoming, outgoing, address
         self._reader, self._writer, self._sorter = Reader(), Writer(address), Sorter(TO)
-        self._selector = selectors.PollSelector()
+        self._poll = select.poll()
         self._connections: dict[int, Connection] = {}
+        self._watched: dict[int, Connection | None] = {}  # by descriptor; None: the client
         self._greeted = False
         self._over = False
 
     def serve(self) -> None:
         """Serve until the client goes or says `bye`. Raises Garbled after it has told the client."""
-        self._selector.register(self._incoming, selectors.EVENT_READ)
+        self._watched[self._incoming] = None
+        self._poll.register(self._incoming, select.POLLIN)
         try:
             while not self._over:
-                for key, events in self._selector.select():
-                    self._ready(key.data, events)
+                # By connection: a descriptor may be another one's after what is heard first.
+                for connection, events in [(self._watched[fd], events) for fd, events in self._poll.poll()]:
+                    self._ready(connection, events)
         except Garbled as error:
             self._say("error", 0, self._words(error))
             raise
         finally:
             for connection in list(self._connections.values()):
                 self._drop(connection)
-            self._selector.close()
 
     def _ready(self, connection: Connection | None, events: int) -> None:
         if connection is None:
@@ -70,9 +72,9 @@ class Relay:
         if self._connections.get(connection.stream) is not connection:
             return  # closed by what was heard a moment ago
         try:
-            if events & selectors.EVENT_WRITE:
+            if events & ~select.POLLIN:  # an error is either's to find
                 self._pass_on(connection)
-            if events & selectors.EVENT_READ and connection.stream in self._connections:
+            if events & ~select.POLLOUT and connection.stream in self._connections:
                 self._bring(connection)
         except OSError as error:
             self._close(connection, error.strerror or str(error))
@@ -106,7 +108,7 @@ class Relay:
             case "token":
                 self._say("token", 0, _token(self._writer.payload_bytes_max))
             case "clock":
-                self._say("clock", 0, json.dumps(clock()).encode())
+                self._say("clock", 0, clock())
             case "ping":
                 self._say("pong", 0, line.payload)
             case "bye":
@@ -119,15 +121,11 @@ class Relay:
                 raise Garbled(f"{line.kind} is nothing that a client says")
 
     def _greet(self, untrusted: bytes) -> None:
-        try:
-            asked = json.loads(untrusted)["version"]
-        except (ValueError, KeyError, TypeError):
-            asked = None
+        asked = _asked_version(untrusted)
         if asked != VERSION:
             raise Garbled(f"this relay speaks version {VERSION} of the protocol, and was asked for {asked!r}")
         self._greeted = True
-        about = {"version": VERSION, "host": os.uname().nodename, "pid": os.getpid(), "uid": os.getuid()}
-        self._say("hello", 0, json.dumps(about).encode())
+        self._say("hello", 0, _greeting())
 
     def _open(self, stream: int) -> None:
         if stream in self._connections:
@@ -144,7 +142,7 @@ class Relay:
             return
         sock.setblocking(False)
         connection = self._connections[stream] = Connection(stream, sock)
-        self._selector.register(sock, selectors.EVENT_READ, connection)
+        self._watch(connection)
 
     def _carry(self, line: Message) -> None:
         connection = self._connections.get(line.stream)
@@ -184,16 +182,18 @@ class Relay:
         self._watch(connection)
 
     def _watch(self, connection: Connection) -> None:
-        events = selectors.EVENT_WRITE if connection.out else 0
+        events = select.POLLOUT if connection.out else 0
         if connection.unacked < WINDOW_BYTES and not connection.ending:
-            events |= selectors.EVENT_READ
-        watched = connection.sock in self._selector.get_map()
-        if watched and events:
-            self._selector.modify(connection.sock, events, connection)
-        elif watched:
-            self._selector.unregister(connection.sock)
-        elif events:
-            self._selector.register(connection.sock, events, connection)
+            events |= select.POLLIN
+        if events:
+            self._watched[connection.sock.fileno()] = connection
+            self._poll.register(connection.sock, events)
+        else:
+            self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        if self._watched.pop(connection.sock.fileno(), None) is not None:
+            self._poll.unregister(connection.sock)
 
     def _close(self, connection: Connection, why: str) -> None:
         self._drop(connection)
@@ -201,8 +201,7 @@ class Relay:
 
     def _drop(self, connection: Connection) -> None:
         del self._connections[connection.stream]
-        if connection.sock in self._selector.get_map():
-            self._selector.unregister(connection.sock)
+        self._forget(connection)
         connection.sock.close()
 
     def _say(self, kind: str, stream: int, payload: bytes) -> None:
@@ -222,10 +221,43 @@ def acknowledged(line: Message, most: int) -> int:
 def _token(bytes_max: int) -> bytes:
     """The token of this process and the seconds that it lasts, or what stands in the way: JSON."""
     try:
-        token, lasts = control.token(os.path.join(os.path.dirname(address.found()), "control.sock"))
+        said = control.token_answer(os.path.join(os.path.dirname(address.found()), "control.sock"))
     except ClientError as error:
-        words = str(error)
-        while len(told := json.dumps({"error": words, "kind": error.kind}).encode()) > bytes_max:
-            words = words[: len(words) * 3 // 4]
-        return told
-    return json.dumps({"token": token, "expires_s": lasts}).encode()
+        return _refusal(str(error), error.kind, bytes_max)
+    if len(said) <= bytes_max:
+        return said
+    import json
+
+    answer = json.loads(said)  # its other members are not for the client
+    return json.dumps({name: answer[name] for name in ("token", "expires_s") if name in answer}).encode()
+
+
+def _refusal(words: str, kind: str, bytes_max: int) -> bytes:
+    import json
+
+    while len(told := json.dumps({"error": words, "kind": kind}).encode()) > bytes_max:
+        words = words[: len(words) * 3 // 4]
+    return told
+
+
+def _greeting() -> bytes:
+    """Who this is: JSON."""
+    name = os.uname().nodename
+    if name.isascii() and name.replace("-", "").replace(".", "").isalnum():
+        quoted = f'"{name}"'
+    else:
+        import json
+
+        quoted = json.dumps(name)
+    return f'{{"version": {VERSION}, "host": {quoted}, "pid": {os.getpid()}, "uid": {os.getuid()}}}'.encode()
+
+
+def _asked_version(untrusted: bytes) -> object:
+    if untrusted == _HELLO:
+        return VERSION
+    import json
+
+    try:
+        return json.loads(untrusted)["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from profd.errors import BadInput, ProfdError
 from profd.limits import CAPTURE_THREADS_MAX, QUERY_ROWS_MAX
 from profd.segments.meta import TraceMeta, read_meta
-from profd.segments.place import place_of
+from profd.segments.place import Absent, place_of
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import NONE, Rollups
 
 Found = TypeVar("Found")
+NOTHING_ABSENT: Final = Absent()
 
 
 class NeedsEvents(Exception):
@@ -63,12 +65,15 @@ def opened(source: TraceReader | Member) -> TraceReader:
 class Captured:
     """The traces of one capture that may be read, by rank, those without one last; host and id decide among equals."""
 
-    def __init__(self, directories: Sequence[Path], rollups: Sequence[Rollups] = ()) -> None:
+    def __init__(
+        self, directories: Sequence[Path], rollups: Sequence[Rollups] = (), absent: Absent = NOTHING_ABSENT
+    ) -> None:
         """Reads what each says of itself. NotFound for one that was removed, BadTrace for a damaged one.
 
-        `rollups`: those of each.
+        `rollups`: those of each. `absent`: what the capture was to have beside them.
         """
         self.capture = ""
+        self._absent = absent
         self.members: list[Member] = []
         known = rollups or [NONE] * len(directories)
         self._hold((one, read_meta(one), own) for one, own in zip(directories, known, strict=True))
@@ -106,7 +111,8 @@ class Captured:
         return {
             "capture": self.capture,
             "traces": [{**one.origin, "events": one.events} for one in self.members],
-            "missing_ranks": _gaps(sorted(ranks)),
+            "missing_ranks": _gaps(sorted(ranks), self._absent.ranks),
+            "missing_hosts": list(self._absent.hosts),
             "shared_ranks": sorted(rank for rank, count in ranks.items() if count > 1),
         }
 
@@ -199,8 +205,7 @@ def _asked_steps(meta: TraceMeta) -> range | None:
     return range(first, first + count) if type(first) is int and type(count) is int else None
 
 
-def _gaps(ranks: list[int]) -> list[list[int]]:
-    """The ranks from 0 on that are not there, as [first, last]: a job may have more than there are, at its end."""
-    edges = [-1, *ranks]
-    pairs = zip(edges, ranks, strict=False)
-    return [[before + 1, after - 1] for before, after in pairs if after - before > 1]
+def _gaps(ranks: list[int], count: int) -> list[list[int]]:
+    """The ranks from 0 on that are not there, as [first, last]; behind the last one as far as `count` is known."""
+    edges = [-1, *ranks, max(count, max(ranks, default=-1) + 1)]
+    return [[before + 1, after - 1] for before, after in pairwise(edges) if after - before > 1]

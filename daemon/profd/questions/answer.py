@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, Final
 from profd.model.question import AnswerKind, Cost, Question, Scope
 from profd.query.captured import Captured, NeedsEvents
 from profd.questions.packed import ASKS, PACKED, Layout, unpacked
-from profd.questions.table import QUESTIONS, directory, index
+from profd.questions.table import QUESTIONS, absent, directory, index
 from profd.segments.meta import META_FILE, TraceMeta, decode_meta
+from profd.segments.place import Absent
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import NeedsStaging, Rollups, rules_of
 from profd.workers.jobs import Job, Progress, imported
@@ -32,7 +33,8 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     """The answer as `{"value": ...}` where it is short and there is no descriptor; otherwise it goes to `fds[0]`.
 
     `args`: `trace_dir`, a directory for each other trace, and arguments by name. Where a capture is asked, there is a
-    list of directories in the place of each. `trace_index` and so on: where rollups of the traces lie; `staging`: where
+    list of directories in the place of each. `trace_absent` and so on: what a capture
+    lacks (`segments.place.Absent`). `trace_index` and so on: where rollups of the traces lie; `staging`: where
     new ones are written (`segments/rollup_files.py`). `packed`: in the place of the directories what was kept of the
     traces, by their arguments; it is in the last of `fds` (`questions/packed.py`). Returned of a long answer: how many
     `rows` or `events` it has, where it has any; `needs_events`: what was kept does not answer it, and nothing was
@@ -41,7 +43,7 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     """
     others = [other.name for other in question.others]
     names = ["trace", *others]
-    ours = {_STAGING, ASKS, PACKED, *map(directory, names), *map(index, names)}
+    ours = {_STAGING, ASKS, PACKED, *map(directory, names), *map(index, names), *map(absent, names)}
     scope = Scope.TRACE if isinstance(args.get("trace_dir"), str) else Scope.CAPTURE
     arguments = question.checked({name: value for name, value in args.items() if name not in ours}, scope)
     arguments = {name: value for name, value in arguments.items() if name not in others}
@@ -49,7 +51,7 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     if PACKED in args:
         return _answer_kept(question, partial(function, **arguments), [args[PACKED][name] for name in names], fds)
     rollups = _rollups(question, names, args)
-    traces = [_opened(args[directory(name)], rollups) for name in names]
+    traces = [_opened(args[directory(name)], rollups, args.get(absent(name), {})) for name in names]
     if question.cost is not Cost.LONG and not fds:
         return {"value": function(*traces, **arguments)}
     with os.fdopen(os.dup(fds[0]), "wb") as out:
@@ -102,10 +104,10 @@ def _listed(place: str | list[str]) -> list[str]:
     return [place] if isinstance(place, str) else place
 
 
-def _opened(place: str | list[str], rollups: Iterator[Rollups]) -> TraceReader | Captured:
+def _opened(place: str | list[str], rollups: Iterator[Rollups], missing: Mapping[str, Any]) -> TraceReader | Captured:
     if isinstance(place, str):
         return TraceReader(Path(place), next(rollups))
-    return Captured([Path(one) for one in place], [*islice(rollups, len(place))])
+    return Captured([Path(one) for one in place], [*islice(rollups, len(place))], Absent(**missing))
 
 
 def _write_rows(pieces: Iterator[tuple[int, bytes]], out: BinaryIO, progress: Progress) -> int:

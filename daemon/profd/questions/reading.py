@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,7 +21,7 @@ from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
 from profd.questions.packed import ASKS
-from profd.questions.table import directory, find, index
+from profd.questions.table import absent, directory, find, index
 from profd.segments.meta import TraceMeta
 from profd.store.access import may_read
 from profd.store.catalog import TraceRecord
@@ -175,11 +175,17 @@ class ReadLibrary:
     def _found_of(
         self, caller: Caller, question: Question, argument: str, capture: str
     ) -> tuple[Sequence[TraceRecord], Mapping[str, Any]]:
-        """The traces of a capture that an argument names, told to the audit log, and where they lie. Blocking."""
+        """The traces of a capture that an argument names, told to the audit log; where they lie, and what it lacks.
+
+        Blocking.
+        """
         found = self._traces_of(caller, capture)
         for record in found:
             self._on_use(f"trace.{question.verb}", caller, record)
-        return found, _places(self._stored, question, argument, found)
+        places: Mapping[str, Any] = _places(self._stored, question, argument, found)
+        if isinstance(self._stored, ExportedStore):  # a store knows of no other host's
+            places = {**places, absent(argument): asdict(self._stored.absent(found[0].capture))}
+        return found, places
 
     async def files(self, caller: Caller, trace: str, capture: str | None = None) -> Sequence[tuple[TraceRecord, Path]]:
         """The files that have the events of a trace, or of all traces of a capture, in their order."""

@@ -303,6 +303,11 @@ def directory(argument: str) -> str:
     return f"{argument}_dir"
 
 
+def absent(argument: str) -> str:
+    """What a job calls what the capture lacks that an argument names."""
+    return f"{argument}_absent"
+
+
 def index(argument: str) -> str:
     """What a job calls the directory of its rollups, which need not be there."""
     return f"{argument}_index"

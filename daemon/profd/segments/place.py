@@ -5,12 +5,21 @@ As engines read it. In a capture of many hosts a trace itself knows its host's c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
 _NAMES: Final = ("capture=", "host=", "rank=", "trace=")
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """What is known to be missing of an exported capture."""
+
+    ranks: int = 0  # the capture was to have at least so many, from 0 on
+    hosts: tuple[str, ...] = ()  # that it has no trace of
 
 
 def place_of(directory: Path) -> tuple[str, str | None] | None:

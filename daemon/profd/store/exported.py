@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -21,7 +22,7 @@ from profd.errors import BadTrace, NotFound
 from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX, META_BYTES_MAX
 from profd.model.decodable import decodable
 from profd.segments.meta import FLOWS_FILE, META_FILE, TraceMeta, decode_struct, part_of, read_members, read_meta
-from profd.segments.place import NULL
+from profd.segments.place import NULL, Absent
 from profd.store.cached import CachedRollups
 from profd.store.catalog import TraceRecord
 
@@ -30,6 +31,8 @@ FORMAT: Final = 1
 _PREFIX: Final = "capture="
 _READ_BYTES: Final = 1 << 20
 _RANKS_MAX: Final = 1 << 31
+HOSTS_NAMED_MAX: Final = 4096  # of those that nothing came from
+NAME_CHARACTERS_MAX: Final = 255
 
 
 class CommittedFile(msgspec.Struct, frozen=True):
@@ -50,12 +53,20 @@ class CommittedTrace(msgspec.Struct, frozen=True):
     capture: str | None = None  # that it is of on its host, where the whole one is of many hosts
 
 
+class CommittedAbsence(msgspec.Struct, frozen=True):
+    """A process that was to be recorded, or a host that was asked, and that there is no trace of."""
+
+    host: str | None = None
+    rank: int | None = None
+
+
 class Commit(msgspec.Struct, frozen=True):
     """`_COMMIT.json`: what a capture is. Written last."""
 
     format: int
     capture: str
     traces: list[CommittedTrace]
+    missing: list[CommittedAbsence] = []
 
 
 class ExportedStore:
@@ -72,6 +83,7 @@ class ExportedStore:
         self._copies: dict[str, str] = {}
         self._records: dict[str, TraceRecord] = {}
         self._directories: dict[str, Path] = {}
+        self._absent: dict[str, Absent] = {}
         self._wrong: dict[str, BadTrace] = {}  # by what the directory says that it is
         for folder in sorted(root.glob(f"{_PREFIX}*")):
             try:
@@ -156,6 +168,10 @@ class ExportedStore:
             if _sha256(path) != file.sha256:
                 raise BadTrace(f"{path} has changed since it was written: copy it again.")
 
+    def absent(self, capture: str) -> Absent:
+        """What was asked for with a capture and is not there, as its commit says."""
+        return self._absent.get(capture, Absent())
+
     def _folder(self, capture: str) -> Path:
         return next(one for one in self.root.glob(f"{_PREFIX}*") if unquote(one.name) == _PREFIX + capture)
 
@@ -177,6 +193,7 @@ class ExportedStore:
             record = _described(directory, one, commit.capture)
             named = msgspec.structs.replace(record, capture=commit.capture, host=one.host or "")
             taken[one.trace] = directory, named
+        self._absent[commit.capture] = _absent_of(commit)
         digest = _sha256(folder / COMMIT_FILE)
         for trace, (directory, record) in taken.items():
             self._copies[trace] = f"{digest} {_copy_of(directory)}"
@@ -203,6 +220,13 @@ def _commit(folder: Path) -> Commit:
     if not commit.traces or len(commit.traces) > CAPTURE_TRACES_MAX:
         raise BadTrace(f"{path} names {len(commit.traces)} traces, 1 to {CAPTURE_TRACES_MAX} can be read.")
     return commit
+
+
+def _absent_of(commit: Commit) -> Absent:
+    ranks = [one.rank + 1 for one in commit.missing if one.rank is not None and 0 <= one.rank < _RANKS_MAX]
+    there = {one.host for one in commit.traces}
+    hosts = {one.host: None for one in commit.missing if one.host and one.host not in there}
+    return Absent(max(ranks, default=0), tuple(host[:NAME_CHARACTERS_MAX] for host in islice(hosts, HOSTS_NAMED_MAX)))
 
 
 def _checked(folder: Path, one: CommittedTrace) -> Path:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
+from itertools import islice, takewhile
 from typing import Final
 
 from profd import _host
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _ANSWERED: Final = 0
 _NO_CHILD: Final = 2
+_REQUESTS_MAX: Final = 16  # of one child (native/host/guarded.h)
 
 
 class Operation(IntEnum):
@@ -187,6 +189,41 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     elif noted:
         patience.waited(pid, uid, time.monotonic() - began, most)
     return answers or [-errno.EINPROGRESS] * len(requests)
+
+
+def ask_each(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[list[bytes | int]]:
+    """As `ask` for each of several processes, in its order; those that answer share a child.
+
+    One that may not answer is asked alone: how long it is waited for is its user's matter, and nobody else's.
+    """
+    answers: list[list[bytes | int]] = []
+    while len(answers) < len(wanted):
+        answers += _answered_together(wanted[len(answers) :])
+        if len(answers) < len(wanted):
+            answers.append(ask(*wanted[len(answers)]))
+    return answers
+
+
+def _answered_together(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[list[bytes | int]]:
+    """The answers of the first of these, up to one that does not answer at once, or did not lately."""
+    group: list[Sequence[Request]] = []
+    count = 0
+    for pid, requests in wanted:
+        count += len(requests)
+        if count > _REQUESTS_MAX or patience.allowed(pid, _uid(pid), PROC_WAIT_LOOP_SECONDS) < PROC_WAIT_LOOP_SECONDS:
+            break
+        group.append(requests)
+    if len(group) < 2:
+        return []
+    asked = [(int(kind), path, limit) for requests in group for kind, path, limit in requests]
+    _, said = _host.ask(asked, PROC_WAIT_SECONDS_MIN)
+    left = iter(said)
+    answers = [list(islice(left, len(requests))) for requests in group]
+    return list(takewhile(_are_whole, answers))
+
+
+def _are_whole(answers: list[bytes | int]) -> bool:
+    return bool(answers) and -errno.EINPROGRESS not in answers
 
 
 def unanswering(pid: int) -> bool:

@@ -13,8 +13,9 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +25,16 @@ from profd.targets.guarded import Operation, Request
 
 STAT_BYTES: Final = 4096
 STATUS_BYTES: Final = 16384
+_LOOKED_AT: Final = (("stat", STAT_BYTES), ("status", STATUS_BYTES))
+_LOOKS_TOGETHER: Final = 8  # processes: two files each, and 16 for one child
 COMMAND_BYTES: Final = 8192
 ENVIRON_BYTES: Final = 1 << 20
 MAPS_BYTES: Final = PROC_MAPS_BYTES
 CGROUP_BYTES: Final = 16384
 DESCRIPTORS_LISTED: Final = 4096  # of one process, when looking for GPUs
 
+_KTHREADD: Final = 2  # whose children they are
+_CHILDREN_BYTES: Final = 1 << 20
 _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD in field 9 of stat
 _EXITING: Final = 0x00000004  # PF_EXITING: it has no memory any more, or is about to give it back
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -283,6 +288,38 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     """The same of status."""
     raw = read_record(f"{root}/{pid}/status", STATUS_BYTES)
     return None if raw is None else parse_status(raw)
+
+
+def looks(pids: Iterable[int], root: Path | str = "/proc") -> Iterator[tuple[int, Stat, Status]]:
+    """Stat and status of each of these that says something of itself, in order.
+
+    Several share a child that asks (guarded.ask_each). Both are of one moment: a pid may be used again in the next.
+    """
+    left = iter(pids)
+    while some := list(islice(left, _LOOKS_TOGETHER)):
+        wanted = [
+            (pid, [(Operation.RECORD, f"{root}/{pid}/{name}", limit) for name, limit in _LOOKED_AT]) for pid in some
+        ]
+        if str(root) == "/proc":
+            said = [[_bytes(answer) for answer in answers] for answers in guarded.ask_each(wanted)]
+        else:
+            said = [[_read_record(path, limit) for _, path, limit in requests] for _, requests in wanted]
+        for pid, (raw_stat, raw_status) in zip(some, said, strict=True):
+            stat, status = parse_stat(raw_stat or b""), parse_status(raw_status or b"")
+            if stat is not None and status is not None:
+                yield pid, stat, status
+
+
+def kernels_own(root: Path | str = "/proc") -> set[int]:
+    """The pids of kernel threads and of programs that the kernel itself has begun. Never waits for long.
+
+    A host has hundreds. Where the list cannot be had (CONFIG_PROC_CHILDREN, a pid namespace) it is empty.
+    """
+    parent = stat_of(_KTHREADD, root)
+    if parent is None or not parent.kernel_thread:
+        return set()
+    listed = _read(f"{root}/{_KTHREADD}/task/{_KTHREADD}/children", _CHILDREN_BYTES) or b""
+    return {_KTHREADD, *map(int, listed.rpartition(b" ")[0].split())}  # the last may be cut
 
 
 def threads_of(pid: int) -> int:

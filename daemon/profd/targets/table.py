@@ -1,9 +1,10 @@
 """The process table: every process of the host with what /proc says of it.
 
-One pass reads two small files per process. Facts that change rarely (command line, environment, libraries, cgroup) are
-cached per process and read again only when the process has called exec or its address space has changed, so that an
-idle `profctl ps` is cheap. Reading the files of another process can wait on that process's memory lock or its exec, for
-a while that has a limit (targets/guarded.py) and under no lock of ours; callers on an event loop use a thread.
+One pass reads two small files per process, several processes at a time. Facts that change rarely (command line,
+environment, libraries, cgroup) are cached per process and read again only when the process has called exec or its
+address space has changed, so that an idle `profctl ps` is cheap. Reading the files of another process can wait on that
+process's memory lock or its exec, for a while that has a limit (targets/guarded.py) and under no lock of ours; callers
+on an event loop use a thread.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class ProcessTable:
 
         Raises Exhausted where none can be looked into.
         """
-        found = [process for pid in self._pids() if (process := self._read(pid)) is not None]
+        pids = list(self._pids())  # before the kernel's: a pid that is one of these later has ended
+        kernels = procfs.kernels_own(self._root)
+        looks = procfs.looks((pid for pid in pids if pid not in kernels), self._root)
+        found = [process for look in looks if (process := self._read(*look)) is not None]
         _require_sight()
         present = {process.id for process in found}
         with self._lock:
@@ -96,7 +100,8 @@ class ProcessTable:
 
         It is looked at whatever its user's others have cost: how often pids are named is limited in rpc/calls.py.
         """
-        found = self._read(pid, named=True)
+        look = next(procfs.looks([pid], self._root), None)
+        found = self._read(*look, named=True) if look else None
         if found is None:
             _require_sight()
         return found
@@ -202,12 +207,8 @@ class ProcessTable:
         """What is known of it is kept: it does not answer now, or another thread has only just found it."""
         return starts.known(process.pid) == process.start_ticks
 
-    def _read(self, pid: int, *, named: bool = False) -> Process | None:
-        stat = procfs.stat_of(pid, self._root)
-        if stat is None or stat.kernel_thread:
-            return None
-        status = procfs.status_of(pid, self._root)
-        if status is None:
+    def _read(self, pid: int, stat: procfs.Stat, status: procfs.Status, *, named: bool = False) -> Process | None:
+        if stat.kernel_thread:
             return None
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)

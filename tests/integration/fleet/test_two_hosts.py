@@ -41,6 +41,8 @@ def test_both_hosts_begin_together_and_the_answer_has_both(two: TwoHosts):
     fleets = [host["capture"]["fleet"] for host in answer["hosts"]]
     assert fleets == [{"id": answer["capture"], "host": host, "hosts": 2, "found": "hosts"} for host in ("n1", "n2")]
     assert all(host["clock"]["apart_ns"] == 0 for host in answer["hosts"])
+    for verb in ("show", "wait"):
+        assert two.profctl(verb, answer["capture"], "--json").json["start_ns"] == answer["start_ns"]
     assert until(lambda: not two.relays(), "the relays end")
 
 

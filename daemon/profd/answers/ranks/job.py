@@ -92,7 +92,10 @@ def not_recorded(job: Job, described: dict[str, Any]) -> list[list[int]]:
     """`missing_ranks`, and those behind the last one, where the size of the job is known."""
     missing: list[list[int]] = described["missing_ranks"]
     last = max((one.member.rank for one in job.ranks if one.member.rank is not None), default=-1)
-    return missing if job.world is None or job.world <= last + 1 else [*missing, [last + 1, job.world - 1]]
+    if job.world is None or job.world <= last + 1:
+        return missing
+    between = [run for run in missing if run[0] <= last]
+    return [*between, [last + 1, max([job.world - 1, *(run[1] for run in missing)])]]
 
 
 def _remarks(job: Job) -> list[str]:

@@ -378,7 +378,7 @@ class PySpyRecorder:
             if status == 0 and self._session.stop.is_set() and self._seconds() * self._sampling.hz < 1:
                 return self._stopped_at_once(recording)
             recording.state = State.FAILED
-            recording.reason, recording.message = self._why_nothing(status, in_time)
+            recording.reason, recording.message = self._why_nothing(status, in_time, errors)
             return recording
         self._append_anchor(0 if self._standing is Standing.SAME else self._same_ns)
         recording.files = [RawFile(str(self._file), "pyspy")]
@@ -475,7 +475,7 @@ class PySpyRecorder:
         recording.message = f"The capture was stopped before {self._name} was sampled."
         return recording
 
-    def _why_nothing(self, status: int, in_time: bool) -> tuple[Reason, str]:
+    def _why_nothing(self, status: int, in_time: bool, errors: int) -> tuple[Reason, str]:
         if self._too_much:
             return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; its samples are lost."
         if not in_time:
@@ -497,9 +497,14 @@ class PySpyRecorder:
                 f"The window of {self._seconds() * 1000:.0f} ms was over before the first of "
                 f"{self._sampling.hz:g} samples a second: ask for a longer --duration."
             )
+        if errors:
+            return Reason.SOURCE_FAILED, (
+                f"None of {errors} stacks of {self._name} could be read whole in {self._seconds():.1f} s: they changed "
+                "meanwhile, as they do while a program begins. Ask again, or for a longer --duration."
+            )
         return Reason.SOURCE_FAILED, (
-            f"No stack of {self._name} could be read in {self._seconds():.1f} s: it runs no Python code now, "
-            "or its interpreter is shutting down."
+            f"No stack of {self._name} was read in {self._seconds():.1f} s: {self.reader} had no turn, as on a busy "
+            "host, or it runs no Python code: its interpreter begins, or ends. Ask again."
         )
 
     def _seconds(self) -> float:

@@ -22,6 +22,9 @@ def answer(*ranks: int | None, missing: Any = (), shared: Any = (), left_out: An
         (answer(0, 1, 1, 3, missing=[[2, 2]], shared=[1]), "4 traces, ranks 0-1, 3 on 2 hosts; no trace of rank 2; "
          "several traces of rank 1"),
         (answer(None, None), "2 traces on 2 hosts"),
+        ({**answer(0), "missing_hosts": ["n1"]}, "1 trace, rank 0 on 1 host; nothing came from host n1"),
+        ({**answer(0), "missing_hosts": list("abcde")}, "1 trace, rank 0 on 1 host; nothing came from hosts a, b, c "
+         "and 2 more"),
     ],
 )  # fmt: skip
 def test_the_heading(given: dict[str, Any], says: str) -> None:

@@ -2,7 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from profclient.fleet.clocks import SECOND, Clock, apart_ns, boundary_ns, reference_ns, start_ns
+from profclient.fleet.clocks import SECOND, Clock, apart_ns, boundary_ns, boundary_of, message, reference_ns, start_ns
+from profproto.v1 import capture_pb2 as pb
 
 MS = 1_000_000
 
@@ -21,6 +22,17 @@ def test_what_may_be_an_error_of_the_measurement_moves_nothing():
     clocks = {"a": clock(3 * MS, 4 * MS), "b": clock(-2 * MS, 2 * MS), "c": clock(40 * MS, 60 * MS)}
     reference = reference_ns(clocks)
     assert {start_ns(SECOND, one, reference) for one in clocks.values()} == {SECOND}
+
+
+def test_the_moment_is_known_of_each_host_afterwards():
+    """GIVEN a host whose clock was followed, and one that said what may be an error THEN both tell the same moment."""
+    clocks = {"far": clock(90 * SECOND), "near": clock(3 * MS, 4 * MS), "other": clock(0)}
+    reference = reference_ns(clocks)
+    for one in clocks.values():
+        told = pb.Options(start_at_ns=start_ns(7 * SECOND, one, reference))
+        capture = pb.Capture(options=told, fleet=pb.Fleet(clock=message(one, reference)))
+        assert boundary_of([pb.Capture(), capture]) == 7 * SECOND
+    assert boundary_of([pb.Capture(options=pb.Options(begin_step=3))]) is None
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 5)), min_size=1, max_size=9), st.integers(-9, 9))

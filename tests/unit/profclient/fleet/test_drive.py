@@ -36,10 +36,11 @@ class PlayedHost:
         self.reached = 0
         self.ranks = range(0)
 
-    async def reach(self) -> None:
+    async def reach(self, *, clock: bool = False) -> None:
         self.reached += 1
         self._fail("reach")
-        self.clock = Clock(self.offset_ns, 1000, None, None)
+        if clock:
+            self.clock = Clock(self.offset_ns, 1000, None, None)
 
     async def leave(self) -> None: ...
 
@@ -104,6 +105,13 @@ async def test_one_moment_and_one_id(hosts):
         f"fleet:{ID}",
         pb.Fleet(id=ID, host="b", hosts=2, found="hosts", clock=pb.HostClock(within_ns=1000)),
     )
+
+
+async def test_a_dry_run_asks_nobody_for_the_time(hosts):
+    drive = Drive(Way(("a", "b"), "x {host}"))
+    assert len(await drive.prepare(ORDER)) == 2
+    assert drive.clocks == {}
+    assert [host.names() for host in hosts.values()] == [["EstimateCapture"]] * 2
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ def test_written_and_found_by_a_prefix():
     assert records.find("f01") == record
     with pytest.raises(UsageError, match="2 captures"):
         records.find("f")
-    with pytest.raises(NotFoundError, match="--hosts"):
+    with pytest.raises(NotFoundError, match="is: give its whole id, and name its hosts with --hosts"):
         records.find("f2")
+    with pytest.raises(NotFoundError, match="is: name its hosts with --hosts"):
+        records.find("f2123456789ab")
 
 
 def test_a_host_that_says_much_keeps_nobody_from_taking_the_capture_up():

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from profclient.relay import serve as serving
+from profclient.relay.__main__ import NICE
 from profclient.relay.lines import DATA_BYTES_MAX, SHARED_LINE_BYTES_MAX, Message, Reader, Writer
 from profclient.relay.serve import STREAMS_MAX, WINDOW_BYTES
 
@@ -146,6 +149,26 @@ def test_it_says_who_it_is_gets_a_token_and_knows_the_time(talk):
     assert talk.hear().payload == b"x"
     talk.say("bye")
     assert talk.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_of_an_answer_that_is_too_long_for_a_line_what_matters_is_told(monkeypatch):
+    said = {"token": "t", "expires_s": 300.0, "grpc": "/" + "x" * 800, "version": "1"}
+    monkeypatch.setattr("profclient.control.token_answer", lambda _: json.dumps(said).encode())
+    monkeypatch.setenv("PROFD_ADDRESS", __file__)
+    assert json.loads(serving._token(SHARED_LINE_BYTES_MAX)) == said
+    assert json.loads(serving._token(SHARED_LINE_BYTES_MAX // 2)) == {"token": "t", "expires_s": 300.0}
+
+
+def test_a_host_with_any_name_says_it(monkeypatch):
+    for name in ("n1.example-2", 'n"1\\', "knoten-ä"):
+        monkeypatch.setattr(os, "uname", lambda name=name: SimpleNamespace(nodename=name))
+        assert json.loads(serving._greeting())["host"] == name
+
+
+def test_it_gives_way_to_the_job_beside_it(talk):
+    talk.greet()
+    pid = talk.process.pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
 
 
 def test_bytes_go_both_ways_within_the_windows(talk):

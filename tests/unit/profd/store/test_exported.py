@@ -83,6 +83,33 @@ def test_what_lies_beside_is_not_of_it(root: Path) -> None:
     assert {one.id for one in ExportedStore(root).with_capture_prefix(CAPTURE)} == RANKS.keys()
 
 
+async def of_capture(root: Path, question: str) -> Any:
+    library, me = ReadLibrary(ExportedStore(root), run_here), Caller(0, 0, "root", admin=True, pid=1)
+    with os.fdopen(os.memfd_create("answer"), "rb") as file:
+        await library.answer(await library.asked(me, question, "", {}, CAPTURE), file.fileno())
+        file.seek(0)
+        return json.load(file)
+
+
+@pytest.mark.parametrize("question", ["traces", "steps", "ranks", "top"])
+async def test_ranks_behind_the_last_one_and_hosts_that_nothing_came_from_are_named(root: Path, question: str) -> None:
+    """GIVEN a collected capture whose last ranks, and one host, did not come THEN each answer says so."""
+    before = await of_capture(root, question)
+    assert (before["missing_ranks"], before["missing_hosts"]) == ([], [])
+    gone = [("node0", 3, "its process ended"), ("node0", 1, "held"), ("node0", None, "a launcher"), ("node1", None, "")]
+    missing = [{"host": host, "rank": rank, "why": why} for host, rank, why in gone]
+    _commit(root, {**committed(root), "missing": missing})
+    after = await of_capture(root, question)
+    assert (after["missing_ranks"], after["missing_hosts"]) == ([[2, 3]], ["node1"])
+
+
+@pytest.mark.parametrize("lie", [{"rank": -1}, {"rank": 1 << 40}, {"host": "node0"}, {}])
+async def test_what_a_commit_calls_missing_is_bounded(root: Path, lie: dict[str, Any]) -> None:
+    _commit(root, {**committed(root), "missing": [lie]})
+    answer = await of_capture(root, "traces")
+    assert (answer["missing_ranks"], answer["missing_hosts"]) == ([], [])
+
+
 def test_bytes_that_changed_are_found_when_they_are_looked_for(root: Path) -> None:
     path = segment(root)
     data = bytearray(path.read_bytes())

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
 USER = 61234
 BYTES = 4 << 20  # a millisecond or more, which is what a look waits at least
 LOOKS = 300
+KTHREADD, GONE = 2, (1 << 22) + 1
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def stuck(tmp_path: Path) -> Iterator[StuckProcess]:
     with stuck_process(tmp_path / "mount", USER) as process:
         yield process
+
+
+@contextmanager
+def running(count: int) -> Iterator[list[int]]:
+    """Pids of processes that wait, lowest first."""
+    with ExitStack() as ends:
+        started = []
+        for _ in range(count):
+            process = ends.enter_context(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+            assert process.stdin is not None
+            ends.callback(process.stdin.close)
+            started.append(process.pid)
+        yield sorted(started)
 
 
 def descriptors() -> list[str]:
@@ -182,6 +197,47 @@ def test_the_table_shows_all_others(stuck: StuckProcess) -> None:
     pids = {process.id.pid for process in ProcessTable().snapshot()}
     assert os.getpid() in pids
     assert stuck.pid not in pids
+
+
+@needs_fuse
+def test_those_beside_a_stuck_process_answer_all_the_same(stuck: StuckProcess) -> None:
+    with running(6) as others:
+        asked = [*others[:3], stuck.pid, *others[3:]]
+        assert [pid for pid, _, _ in procfs.looks(asked)] == others
+    assert guarded.patience.silent() == [stuck.pid]
+
+
+def test_looks_at_many_processes_share_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    ask = _host.ask
+    monkeypatch.setattr(_host, "ask", lambda requests, seconds: made.append(len(requests)) or ask(requests, seconds))
+    with running(9) as others:
+        assert [pid for pid, _, _ in procfs.looks([*others, GONE])] == others
+    assert made[0] == 16  # where cores are busy some of them may be asked once more, alone
+
+
+def test_one_that_did_not_answer_lately_is_not_asked_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    ask = _host.ask
+    monkeypatch.setattr(_host, "ask", lambda requests, seconds: made.extend(requests) or ask(requests, seconds))
+    with running(3) as others:
+        guarded.patience.waited(others[1], os.getuid(), 0.0, PROC_WAIT_SECONDS)
+        assert [pid for pid, _, _ in procfs.looks(others)] == [others[0], others[2]]
+    assert not [path for _, path, _ in made if f"/{others[1]}/" in path]
+
+
+def test_the_kernels_own_are_known_without_a_look_at_each() -> None:
+    kernels, shown = procfs.kernels_own(), {process.id.pid for process in ProcessTable().snapshot()}
+    assert os.getpid() not in kernels
+    assert os.getpid() in shown
+    assert not kernels & shown
+    found = procfs.stat_of(KTHREADD)
+    if found is None or not found.kernel_thread:
+        assert kernels == set()
+        return
+    assert len(kernels) > 1
+    looked_at = [(pid, stat) for pid, stat, _ in procfs.looks(kernels)]
+    assert all(pid == KTHREADD or stat.ppid == KTHREADD for pid, stat in looked_at)
 
 
 def test_of_our_own_everything_is_answered() -> None:

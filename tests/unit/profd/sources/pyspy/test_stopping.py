@@ -72,12 +72,14 @@ print("py-spy> Sampling process 100 times a second for 10 seconds. Press Control
 while not stopped: signal.sigtimedwait([], 0.01)
 print("py-spy> {late}s behind in sampling, results may be inaccurate. Try reducing the sampling rate", flush=True)
 Path(sys.argv[sys.argv.index("--output") + 1]).write_text("[]")
-print("py-spy> Wrote raw flamegraph data. Samples: 1 Errors: 0", flush=True)
+print("py-spy> Wrote raw flamegraph data. {counts}", flush=True)
 """
 
 
-async def late_by(folder: Path, monkeypatch: pytest.MonkeyPatch, late: str, *, asked: bool) -> Recording:
-    (folder / "py-spy").write_text(LATE.format(python=sys.executable, late=late))
+async def late_by(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, late: str, *, asked: bool, counts: str = "Samples: 1 Errors: 0"
+) -> Recording:
+    (folder / "py-spy").write_text(LATE.format(python=sys.executable, late=late, counts=counts))
     (folder / "py-spy").chmod(0o755)
     let_scripts_play_py_spy(monkeypatch)
     process = ProcessTable().get(os.getpid())
@@ -107,6 +109,23 @@ async def test_a_rate_that_was_not_kept_is_told(tmp_path: Path, monkeypatch: pyt
     (sentence,) = told
     assert "sampled 0 times a second, not 100: its sampler, on the 1 of this host's cores" in sentence
     assert other == []
+
+
+@pytest.mark.parametrize(
+    ("errors", "why"),
+    [
+        (7, "None of 7 stacks of process {pid} could be read whole in 0.5 s: they changed meanwhile"),
+        (0, "No stack of process {pid} was read in 0.5 s: py-spy had no turn, as on a busy host, or it runs no Python"),
+    ],
+)
+async def test_a_process_of_which_no_stack_was_read_is_not_said_to_run_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: int, why: str
+) -> None:
+    """GIVEN stacks that all changed while they were read, or none that was looked at THEN the answer tells which."""
+    monkeypatch.setattr(PySpyRecorder, "_seconds", lambda self: 0.5)
+    recording = await late_by(tmp_path, monkeypatch, "", asked=True, counts=f"Samples: 0 Errors: {errors}")
+    assert (recording.state, recording.reason) == (State.FAILED, Reason.SOURCE_FAILED)
+    assert recording.message.startswith(why.format(pid=os.getpid())), recording.message
 
 
 async def test_py_spy_that_does_not_catch_the_signal_yet_is_waited_for(
