@@ -21,7 +21,7 @@ from profd.decode import anchor
 from profd.limits import PYSPY_TURN_SECONDS, SAMPLER_WORDS_BYTES_MAX
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
-from profd.sources.pyspy import tool
+from profd.sources.pyspy import tool, watching
 from profd.sources.pyspy.confinement import Confinement, confine
 from profd.sources.pyspy.lanes import ANY
 from profd.sources.pyspy.spout import Spout
@@ -291,8 +291,19 @@ class PySpyRecorder:
                 after = seen.cpu_seconds
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
-            await _first_of(min(left, self._look_seconds), tool.gone(pyspy), self._session.stop.wait())
+            await self._until_news(pyspy, left, before)
         return False
+
+    async def _until_news(self, pyspy: asyncio.subprocess.Process, seconds: float, before: float | None) -> None:
+        """Until its end, the window's, a stop, or a look that finds what ends the window: the others wake nobody."""
+        looked = (self._accepted.uid, lambda: self._ends(self._noted(self._see(pyspy)), before), self._look_seconds)
+        with watching.watch(*looked, nobody_asked=self._session.cores_max is not None) as news:
+            await _first_of(seconds, tool.gone(pyspy), news.wait(), self._session.stop.wait())
+
+    def _ends(self, seen: Seen, before: float | None) -> bool:
+        """Whether the window ends with this look; one in vain is taken again, patiently (`_look`)."""
+        costly = self._has_taken_its_share(seen.cpu_seconds, before) or self._beyond_limit(seen, before) > 0
+        return seen.standing is Standing.CHANGED or seen.full or costly
 
     @property
     def _look_seconds(self) -> float:
@@ -318,7 +329,9 @@ class PySpyRecorder:
 
     async def _look(self, pyspy: asyncio.subprocess.Process) -> Seen:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
-        seen = await looks.seen(self._accepted, lambda: self._see(pyspy))
+        return self._noted(await looks.seen(self._accepted, lambda: self._see(pyspy)))
+
+    def _noted(self, seen: Seen) -> Seen:
         self._standing = seen.standing
         if seen.standing is Standing.SAME:
             self._same_ns = seen.at_ns
