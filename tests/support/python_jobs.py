@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd.sources.pyspy import tool
+from profd.sources.pyspy import recording, tool
 from profd.sources.pyspy.permission import Rights
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
@@ -124,7 +124,8 @@ def running(program: str, *arguments: str, env: dict[str, str] | None = None) ->
 
 
 def let_scripts_play_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script cannot be a sampler: it is unconfined."""
+    """A script cannot be a sampler: it is unconfined. Nor would it be started where profd's own reader can read."""
+    monkeypatch.setattr(recording, "readers", lambda sampling: (recording.Reader.PY_SPY,))
     alone = tool._alone
     script = str(Path(__file__).with_name("unconfined.py"))
     monkeypatch.setattr(

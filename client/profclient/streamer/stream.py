@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ POLL_SECONDS_MAX = 0.02  # between two looks at an arena that fills slowly
 POLL_SECONDS_MIN = 0.002  # at one that fills fast
 MANY_ARENAS = 4  # so many or more are looked at half as often: in 0.04 s none outruns what is allocated ahead of it
 _FILLS_FAST = 1 / 16  # of its chunks waiting
+_WAITED_FOR_SECONDS = 1.0
+_OF_INTERVAL, _RARER = 1 / 16, 4  # of the time that its last chunks took to come; and so much less often at most
 
 
 class Ended(Exception):
@@ -47,6 +50,7 @@ class Stream:
         self._credit = 0
         self._sent: deque[tuple[int, Batch]] = deque()  # message, what it held
         self._messages = 0
+        self._came = (time.monotonic(),) * 2  # the last two messages, or when it began; monotonic seconds
         self._news = asyncio.Event()  # an ack, or the wish to finish
         self._target_died = target_died
         self._looked = looked
@@ -92,6 +96,7 @@ class Stream:
 
     async def _send(self, batch: Batch) -> None:
         self._messages += 1
+        self._came = (self._came[1], time.monotonic())
         self._credit -= len(batch.data)
         self._sent.append((self._messages, batch))
         await self._write(chunks=pb.IngestChunks(message=self._messages, data=batch.data))
@@ -133,8 +138,11 @@ class Stream:
         """Between two looks at the arena."""
         if self._arena.filled > _FILLS_FAST:
             return POLL_SECONDS_MIN
-        waited_for = not self._messages  # the first event, by who began the recording
-        return POLL_SECONDS_MAX * (1 if waited_for or self._arenas() < MANY_ARENAS else 2)
+        since = time.monotonic() - self._came[0]
+        if not self._messages and since < _WAITED_FOR_SECONDS:  # the first event, by who began the recording
+            return POLL_SECONDS_MAX
+        usual = POLL_SECONDS_MAX * (1 if self._arenas() < MANY_ARENAS else 2)
+        return min(max(usual, since * _OF_INTERVAL), usual * _RARER)
 
     def look(self) -> bool:
         """Tend the arena; whether something waits there that could be sent."""

@@ -24,6 +24,12 @@ Given = TypeVarTuple("Given")
 TOGETHER_SECONDS: Final = 0.005
 """What is due so much later is done with what is due now: each by itself would wake the thread."""
 
+ROUND_SECONDS: Final = 0.051
+"""Work that is repeated is done in rounds so far apart: each by itself would wake the thread, and find nothing of what
+it needs in the caches. No round number, so that looks keep step with no program that has one."""
+
+_EARLY_SECONDS: Final = 0.02  # that a round may be too early for work which was late in the last one
+
 log = logging.getLogger(__name__)
 
 
@@ -100,7 +106,7 @@ class ThreadByTurns:
             return
         if seconds < math.inf:
             with self._changed:
-                heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), repetition))
+                heapq.heappush(self._due, (_round(time.monotonic(), seconds), next(self._numbers), repetition))
 
     def _run(self) -> None:
         self._prepare()
@@ -121,3 +127,10 @@ class ThreadByTurns:
             *_, repetition = heapq.heappop(self._due)
             if repetition.work is not None:
                 self._asked.add(repetition.uid, partial(self._once, repetition))
+
+
+def _round(now: float, seconds: float) -> float:
+    """When work is done that is due in so many seconds: in the next round, if it is due later than that at all."""
+    if seconds < ROUND_SECONDS:
+        return now + seconds
+    return math.ceil((now + seconds - _EARLY_SECONDS) / ROUND_SECONDS) * ROUND_SECONDS

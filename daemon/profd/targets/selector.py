@@ -17,10 +17,11 @@ from profd.errors import BadInput, Denied, NotFound
 from profd.limits import CAPTURE_TARGETS_MAX, SELECTOR_WORDS_MAX
 from profd.targets.process import Process
 
-# Modules that daemons run as processes of their own.
-_HELPER: Final = re.compile(
+# Modules that daemons run as processes of their own, and the programs that Python runs for profd and profctl.
+_PROFD: Final = re.compile(
     r" -m (?:profd\.(?:workers\.process|targets\.errands\.server|attached\.ingest\.streamer|gpu\.pm_sampler|offline)"
     r"|profclient\.(?:drain|relay|streamer|torch\.builder))(?: |$)"
+    r"|^\S+(?: -[A-Za-z]+)* \S*/(?:profctl|profd)(?: |$)"
 )
 
 
@@ -116,11 +117,11 @@ def _is_traceable(process: Process) -> bool:
 
 
 def serves_profd(process: Process) -> bool:
-    """Whether it is a helper of some daemon, by its command line: of ours, of another user's, of a test's.
+    """Whether it is some daemon, a helper of one, or profctl, by its command line: ours, another user's, a test's.
 
     Its owner may have written that line: it decides what a list leaves out, and never what may be done.
     """
-    return process.python and bool(_HELPER.search(process.command))
+    return process.python and bool(_PROFD.search(process.command))
 
 
 def may_profile(process: Process, *, uid: int, admin: bool) -> bool:

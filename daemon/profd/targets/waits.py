@@ -23,13 +23,15 @@ THREADS_MAX: Final = 16  # that are looked at: the busiest, chosen anew now and 
 PERIOD_SECONDS: Final = 0.1
 SHARE: Final = 0.01  # of one core, that looks at one process may take
 HOST_SHARE: Final = 0.005  # of all cores, that looks at all processes may take
+FIRST_LOOKS: Final = 20  # fewer than ten of a thread say nothing
+LATER_HOST_SHARE: Final = 0.002  # after these
 _CHOSEN_FOR: Final = 10  # looks
 _IN_VAIN_MAX: Final = 3  # in a row: others wait meanwhile, and it may not be ours to look at
 
 
-def _share() -> float:
+def _share(host_share: float = HOST_SHARE) -> float:
     """Of one core, for each of the processes that are looked at now."""
-    return min(SHARE, HOST_SHARE * (os.cpu_count() or 1) / max(len(_open), 1))
+    return min(SHARE, host_share * (os.cpu_count() or 1) / max(len(_open), 1))
 
 
 class Waits:
@@ -91,7 +93,11 @@ class Waits:
                 counts[task] += 1
         self._keep(at_ns, states)
         # The child that asks takes twice as much.
-        return max(PERIOD_SECONDS, 3 * (time.thread_time() - began) / _share())
+        return max(PERIOD_SECONDS, 3 * (time.thread_time() - began) / _share(self._host_share))
+
+    @property
+    def _host_share(self) -> float:
+        return HOST_SHARE if self._looks < FIRST_LOOKS else LATER_HOST_SHARE
 
     def _state(self, call: bytes) -> str:
         if call.startswith(b"running"):

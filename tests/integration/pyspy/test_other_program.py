@@ -13,7 +13,6 @@ from profd.errors import Denied, NotFound
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import tool
-from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.recording import PySpyRecorder
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.where import stacks
@@ -113,9 +112,9 @@ async def test_while_its_sampler_starts(
 ) -> None:
     spawns = tool.spawn
 
-    async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
+    async def spawn(*given: Any) -> asyncio.subprocess.Process:
         target.say(word)
-        return await spawns(program, arguments, confinement)
+        return await spawns(*given)
 
     monkeypatch.setattr(tool, "spawn", spawn)
     session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)

@@ -1,4 +1,4 @@
-"""Recordings of real Python processes with the real py-spy."""
+"""Recordings of real Python processes with profd's own reader, and with the real py-spy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from profd import __version__
 from profd.decode.samples import SampleDecoder
 from profd.events import NO_END
 from profd.limits import PROC_WAIT_LOOP_SECONDS
@@ -23,7 +25,6 @@ from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
 from profd.sources.pyspy import tool
-from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.lanes import SamplerLanes
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.target import Target
@@ -108,9 +109,14 @@ async def sampled(source: PySpySource, process: Process, options: Options, watch
 
 
 def pyspy_of(process: Process) -> list[Process]:
-    """The py-spy processes that look at this one."""
-    wanted = f"--pid {process.id.pid} "
-    return [p for p in ProcessTable().snapshot() if "py-spy" in p.executable and wanted in p.command]
+    """The samplers that look at this one."""
+    ours = re.compile(rf"\S*profd-sampler stacks \d+ \d+ {process.id.pid} ")
+    theirs = f"--pid {process.id.pid} "
+    return [
+        p
+        for p in ProcessTable().snapshot()
+        if ours.match(p.command) or ("py-spy" in p.executable and theirs in p.command)
+    ]
 
 
 async def test_a_window_without_room_for_a_sample_says_so(source: PySpySource, tmp_path: Path) -> None:
@@ -138,13 +144,14 @@ async def test_a_sampler_that_has_taken_its_share_of_the_host_is_ended(
 
 
 @pytest.mark.parametrize("interpreter", [sys.executable, *interpreters("3.10")])
-async def test_samples_that_nobody_asked_for_are_our_readers_where_it_knows_the_interpreter(
-    source: PySpySource, tmp_path: Path, interpreter: str
+@pytest.mark.parametrize("asked", [True, False])
+async def test_samples_are_our_readers_where_it_knows_the_interpreter(
+    source: PySpySource, tmp_path: Path, interpreter: str, asked: bool
 ) -> None:
     known = interpreter == sys.executable
     with program(interpreter, SPIN) as job:
         watch = Watch(tmp_path)
-        watch.session.cores_max = 1.0
+        watch.session.cores_max = None if asked else 1.0
         recording = await sampled(source, process_of(job), SHORT, watch)
         decoder, rows = decoded(recording)
     reader = "profd-sampler" if known else "py-spy"
@@ -176,7 +183,7 @@ async def test_busy_process(source: PySpySource, tmp_path: Path) -> None:
     assert (recording.state, recording.reason, recording.message) == (State.DRAINING, Reason.NONE, "")
     assert watch.states == [State.ARMED, State.RECORDING, State.DRAINING]
     assert [phase.name for phase in recording.waterfall] == ["lead", "window", "writing"]
-    assert recording.versions["py-spy"]
+    assert recording.versions == {"profd-sampler": __version__}
     assert recording.cost.how in ("measured", "unknown")  # some kernels keep no schedstat
     assert "never paused" in recording.cost.detail
     assert recording.start_ns is not None
@@ -201,8 +208,8 @@ async def test_further_samplers_of_a_user_run_on_their_lane(
     lanes = source.starts.lanes = SamplerLanes(allowed=math.inf)
     spawns, spawned = tool.spawn, list[asyncio.subprocess.Process]()
 
-    async def spawn(program: Path, arguments: list[str], confinement: Confinement) -> asyncio.subprocess.Process:
-        spawned.append(await spawns(program, arguments, confinement))
+    async def spawn(*given: Any) -> asyncio.subprocess.Process:
+        spawned.append(await spawns(*given))
         return spawned[-1]
 
     monkeypatch.setattr(tool, "spawn", spawn)
@@ -240,6 +247,7 @@ async def test_native_frames(source: PySpySource, tmp_path: Path) -> None:
         options = dataclasses.replace(SHORT, native=True, sample_hz=50)
         recording = await sampled(source, process_of(job), options, Watch(tmp_path))
     _, rows = decoded(recording)
+    assert [*recording.versions] == ["py-spy"]
     assert any(".so" in row[0] for row in rows)
     assert any("busy" in row[0] for row in rows)
 
@@ -305,7 +313,7 @@ async def test_one_that_may_hold_no_more_writes_what_it_has(
             assert not full(job.pid, native=False)
         recording = await source.record(process_of(job), LONG, Watch(tmp_path).session)
     assert (recording.state, recording.reason) == (State.DRAINING, Reason.TRUNCATED)
-    assert "more than py-spy may hold" in recording.message
+    assert "more than profd-sampler may hold" in recording.message
     assert recording.files
 
 

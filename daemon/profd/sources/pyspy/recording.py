@@ -21,7 +21,7 @@ from profd.decode import anchor
 from profd.limits import PYSPY_TURN_SECONDS, SAMPLER_WORDS_BYTES_MAX
 from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
-from profd.sources.pyspy import tool
+from profd.sources.pyspy import tool, watching
 from profd.sources.pyspy.confinement import Confinement, confine
 from profd.sources.pyspy.lanes import ANY
 from profd.sources.pyspy.spout import Spout
@@ -45,7 +45,7 @@ _ERRORS_WORTH_SAYING: Final = 0.01
 _JUDGED_SECONDS: Final = 0.5  # of samples, before --max-overhead is held against what they cost
 _SPENT_MIN: Final = 0.25  # seconds of CPU time that those of a capture take before they are ended for that
 _SAMPLES_MIN: Final = 2.0  # that a window has room for: in a shorter one none need fall
-_TOO_MUCH: Final = f"py-spy printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
+_TOO_MUCH: Final = f"printed more than {SAMPLER_WORDS_BYTES_MAX >> 10} KiB, and was ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Sampling:
     start_at_ns: int | None = None
     bounded: bool = True  # its length is asked for
     asked: bool = False  # how often, too
-    max_overhead: float | None = None  # of the host's cores, that py-spy may take
+    max_overhead: float | None = None  # of the host's cores, that the sampler may take
 
 
 class Reader(StrEnum):
@@ -68,14 +68,12 @@ class Reader(StrEnum):
     PY_SPY = "py-spy"
 
 
-def readers(sampling: Sampling, session: Session) -> tuple[Reader, ...]:
+def readers(sampling: Sampling) -> tuple[Reader, ...]:
     """Those that are tried, in turn: the second where the first does not know the interpreter.
 
-    Ours takes the samples that nobody asked for, which have a share of the host to stay within.
+    Ours reads no native frames.
     """
-    if session.cores_max is None or sampling.native:
-        return (Reader.PY_SPY,)
-    return (Reader.OWN, Reader.PY_SPY)
+    return (Reader.PY_SPY,) if sampling.native else (Reader.OWN, Reader.PY_SPY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class PySpyRecorder:
     ) -> None:
         """`accepted`: held, and the caller's to close. `starts`: whose turn this waits for; none where it is alone.
 
-        `cores`: that py-spy may run on.
+        `cores`: that the sampler may run on.
         """
         self._program = program
         self._starts = starts or Starts()
@@ -120,8 +118,8 @@ class PySpyRecorder:
         self._began = asyncio.Event()
         self._began_ns = 0
         self._ended_ns = 0
-        self._gone_ns = 0  # py-spy has ended
-        self._start_cpu_seconds: float | None = None  # of py-spy, until its first sample
+        self._gone_ns = 0  # the sampler has ended
+        self._start_cpu_seconds: float | None = None  # of the sampler, until its first sample
         self._cpu_seconds: float | None = None  # from there to the window's end
         self._too_much = False  # so that it was killed
         self._full = False  # so that it was ended early
@@ -162,11 +160,11 @@ class PySpyRecorder:
         if refusal is not None:
             return refusal
         started_ns = time.time_ns()
-        for reader in readers(self._sampling, self._session):
+        for reader in readers(self._sampling):
             self.reader = reader
             self._said.clear()
             recording = await self._run_with(started_ns)
-            if not self._unknown:
+            if not self._unknown or self._standing is not Standing.SAME:
                 break
         return recording
 
@@ -276,7 +274,7 @@ class PySpyRecorder:
             await asyncio.gather(*readers, return_exceptions=True)
 
     async def _window(self, pyspy: asyncio.subprocess.Process) -> bool:
-        """Wait for the end of the window, or until py-spy may hold no more, True, or for its end, False."""
+        """Wait for the end of the window, or until the sampler may hold no more, True, or for its end, False."""
         until = time.monotonic() + self._sampling.window_ns / 1e9
         before = self._start_cpu_seconds = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
@@ -291,8 +289,19 @@ class PySpyRecorder:
                 after = seen.cpu_seconds
                 self._cpu_seconds = None if before is None or after is None else max(0.0, after - before)
                 return True
-            await _first_of(min(left, self._look_seconds), tool.gone(pyspy), self._session.stop.wait())
+            await self._until_news(pyspy, left, before)
         return False
+
+    async def _until_news(self, pyspy: asyncio.subprocess.Process, seconds: float, before: float | None) -> None:
+        """Until its end, the window's, a stop, or a look that finds what ends the window: the others wake nobody."""
+        looked = (self._accepted.uid, lambda: self._ends(self._noted(self._see(pyspy)), before), self._look_seconds)
+        with watching.watch(*looked, nobody_asked=self._session.cores_max is not None) as news:
+            await _first_of(seconds, tool.gone(pyspy), news.wait(), self._session.stop.wait())
+
+    def _ends(self, seen: Seen, before: float | None) -> bool:
+        """Whether the window ends with this look; one in vain is taken again, patiently (`_look`)."""
+        costly = self._has_taken_its_share(seen.cpu_seconds, before) or self._beyond_limit(seen, before) > 0
+        return seen.standing is Standing.CHANGED or seen.full or costly
 
     @property
     def _look_seconds(self) -> float:
@@ -318,7 +327,9 @@ class PySpyRecorder:
 
     async def _look(self, pyspy: asyncio.subprocess.Process) -> Seen:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
-        seen = await looks.seen(self._accepted, lambda: self._see(pyspy))
+        return self._noted(await looks.seen(self._accepted, lambda: self._see(pyspy)))
+
+    def _noted(self, seen: Seen) -> Seen:
         self._standing = seen.standing
         if seen.standing is Standing.SAME:
             self._same_ns = seen.at_ns
@@ -340,7 +351,7 @@ class PySpyRecorder:
         return Recording(State.FAILED, reason, f"{self._accepted.moved_on()}. No sample is kept.")
 
     async def _finish(self, pyspy: asyncio.subprocess.Process) -> bool:
-        """Make py-spy write and end; False if it had to be killed."""
+        """Make it write and end; False if it had to be killed."""
         await tool.interrupt(pyspy, self._began.is_set())
         if await tool.ended(pyspy, WRITE_SECONDS):
             return True
@@ -365,7 +376,7 @@ class PySpyRecorder:
             pyspy.kill()
 
     def _judge(self, status: int, asked: bool, in_time: bool) -> Recording:
-        """The outcome, from py-spy's end, its words and its file."""
+        """The outcome, from the sampler's end, its words and its file."""
         recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
         if self._standing is Standing.CHANGED:
             return self._moved_on()
@@ -398,7 +409,7 @@ class PySpyRecorder:
         return recording
 
     def _rate_not_kept(self) -> list[str]:
-        """A sentence where py-spy could not keep up; it goes on as fast as it can then."""
+        """A sentence where the sampler could not keep up; it goes on as fast as it can then."""
         (heard_ns, late), hz = self._late, self._sampling.hz
         lasted = (heard_ns - self._began_ns) / 1e9
         if not late or self._ended_ns - heard_ns > _LATE_HEARD_SECONDS * 1e9:
@@ -420,7 +431,7 @@ class PySpyRecorder:
                 "Ask for a shorter window or fewer samples a second."
             )
         if self._too_much:
-            return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; what it wrote is kept."
+            return Reason.SOURCE_FAILED, f"{self.reader} {_TOO_MUCH}; what it wrote is kept."
         if status != 0:
             return Reason.SOURCE_FAILED, (
                 f"{self.reader} was ended by {_end(status)} while it wrote; what it wrote is kept."
@@ -463,7 +474,8 @@ class PySpyRecorder:
             recording.reason = Reason.TIMEOUT
             recording.message = f"{self.reader} did not begin to sample {self._name} within {START_SECONDS:.0f} s."
         elif self._too_much:
-            recording.reason, recording.message = Reason.SOURCE_FAILED, f"{_TOO_MUCH} before its first sample."
+            recording.reason = Reason.SOURCE_FAILED
+            recording.message = f"{self.reader} {_TOO_MUCH} before its first sample."
         else:
             recording.reason = Reason.SOURCE_FAILED
             recording.message = f"{self.reader} was ended by {_end(status)} before the first sample of {self._name}."
@@ -477,7 +489,7 @@ class PySpyRecorder:
 
     def _why_nothing(self, status: int, in_time: bool, errors: int) -> tuple[Reason, str]:
         if self._too_much:
-            return Reason.SOURCE_FAILED, f"{_TOO_MUCH}; its samples are lost."
+            return Reason.SOURCE_FAILED, f"{self.reader} {_TOO_MUCH}; its samples are lost."
         if not in_time:
             return Reason.TIMEOUT, f"{self.reader} did not write its samples within {WRITE_SECONDS:.0f} s."
         if status == -signal.SIGABRT:
@@ -543,7 +555,7 @@ class PySpyRecorder:
         recording.cost = self._cost()
 
     def _cost(self) -> Cost:
-        """CPU time that py-spy took from the host. The cost of its pauses for the job cannot be seen from outside."""
+        """CPU time that it took from the host. The cost of its pauses for the job cannot be seen from outside."""
         pauses = "it paused the process for each" if self._sampling.native else "it never paused the process"
         how = f"{self._sampling.hz} samples a second; {pauses}"
         if self._cpu_seconds is None:

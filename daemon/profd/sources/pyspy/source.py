@@ -203,7 +203,10 @@ class PySpySource(Source):
 def _without_operators(process: Process) -> str:
     """The first line of the answer, where PyTorch was not asked to be sampled."""
     also = "; --source kineto --force has them now, and can kill the job" if _KINETO in process.environ else ""
-    return f"samples only: PyTorch's operators are recorded in programs that are started with profctl run{also}"
+    return (
+        "samples only: PyTorch's operators are recorded in programs that are attached (profctl run, or "
+        f"profclient.attach() in the program){also}"
+    )
 
 
 def _sampling(options: Options) -> Sampling:

@@ -32,7 +32,8 @@ from profd.model.capture import Reason
 from profd.sources.pyspy import filter as calls
 from profd.sources.pyspy.confinement import Confinement
 from profd.sources.pyspy.threads import Threads, can_be_counted
-from profd.targets.procfs import printable
+from profd.targets import procfs
+from profd.targets.procfs import STATUS_BYTES, printable
 
 VERSION_MIN: Final = (0, 4, 0)  # the first that reads Python 3.13
 VERSION_SECONDS: Final = 30.0
@@ -238,10 +239,10 @@ def memory_bytes(native: bool) -> int:
 def full(pid: int, native: bool) -> bool:
     """Does it hold so much that it should write it down now? It may double what it has at once."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-        (held,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmData:"))
+        status = procfs.read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+        (held,) = (line.split()[1] for line in status.splitlines() if line.startswith(b"VmData:"))
         return int(held) << 10 > memory_bytes(native) * FULL_SHARE
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return False
 
 
@@ -451,11 +452,6 @@ def sampler_cpu_seconds(process: asyncio.subprocess.Process) -> float | None:
 
 def cpu_seconds(pid: int) -> float | None:
     """CPU time that a child of ours and its living threads have used so far; None where /proc does not say."""
-    spent_ns = 0
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            # Exact to a nanosecond, where stat counts ticks of 10 ms.
-            spent_ns += int(Path("/proc", str(pid), "task", task, "schedstat").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
-    return spent_ns / 1e9
+    # Exact to a nanosecond, where stat counts ticks of 10 ms.
+    counts = [procfs.schedstat_of(pid, task) for task in procfs.tasks_of(pid)]
+    return sum(ran_ns for ran_ns, _ in filter(None, counts)) / 1e9 if counts and None not in counts else None

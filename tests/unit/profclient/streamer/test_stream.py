@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profclient._recorder import Drainer
-from profclient.streamer.arena import Arena
+from profclient.streamer import stream as module
+from profclient.streamer.arena import Arena, Batch
 from profclient.streamer.rounds import Rounds
 from profclient.streamer.stream import MANY_ARENAS, Ended, Stream
 from profd.attached.ingest.chunk import split_untrusted
@@ -176,6 +177,36 @@ def test_many_arenas_that_fill_slowly_are_looked_at_less_often() -> None:
     arena.filled = 0.0
     drained.pop()
     assert stream.pause_seconds == slow
+
+
+def test_an_arena_whose_chunks_take_long_to_come_is_looked_at_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    arena: Any = SimpleNamespace(filled=0.0)
+    stream = Stream(_Taking(), arena, asyncio.Event(), lambda: None, lambda: False)
+    usual = stream.pause_seconds
+
+    async def comes(after: float) -> None:
+        now[0] += after
+        await stream._send(Batch(b"", ()))
+
+    now[0] += 0.9
+    assert stream.pause_seconds == usual, "the first event is waited for, for a second"
+    now[0] += 59.1
+    assert stream.pause_seconds == 4 * usual
+    asyncio.run(comes(0.0))
+    assert stream.pause_seconds == 4 * usual, "the chunk took a minute to come"
+    asyncio.run(comes(0.1))
+    assert stream.pause_seconds == usual, "another one came soon after"
+    now[0] += 0.7
+    assert stream.pause_seconds == pytest.approx(0.8 / 16)
+    arena.filled = 0.5
+    assert stream.pause_seconds < usual
+
+
+class _Taking:
+    async def write(self, request: pb.IngestRequest) -> None:
+        """Take it."""
 
 
 class Quiet:

@@ -150,3 +150,34 @@ def test_what_is_due_at_nearly_the_same_time_wakes_the_thread_once(monkeypatch: 
     held.set()
     assert over.wait(20)
     assert len(waits) == 2
+
+
+def test_work_of_one_period_is_done_in_the_same_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever each began, and no more often than it asked for."""
+    thread, now, over = ThreadByTurns("turns"), [1000.0], threading.Event()
+    wait, held, times = thread._changed.wait, threading.Event(), {name: list[float]() for name in range(8)}
+
+    def waited(seconds: float | None) -> bool:
+        if seconds is None:
+            return wait()
+        now[0] += seconds
+        return False
+
+    monkeypatch.setattr(thread_by_turns, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(thread._changed, "wait", waited)
+
+    def work(name: int) -> float:
+        times[name].append(now[0])
+        now[0] += 0.012 if len(times[name]) == 1 else 0.0  # they begin one after the other
+        if all(len(each) > 40 for each in times.values()):
+            over.set()
+        return math.inf if over.is_set() else 0.1
+
+    thread.submit(ALICE, held.wait)
+    for name in times:
+        thread.repeat(ALICE, partial(work, name))
+    held.set()
+    assert over.wait(20)
+    assert len({at for each in times.values() for at in each[4:30]}) <= 2 * 27
+    for each in times.values():
+        assert 2.0 <= each[30] - each[10] <= 2.1

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from weakref import WeakSet
 
 import pytest
@@ -14,7 +15,7 @@ from profd.targets import guarded, procfs
 from profd.targets import waits as module
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
-from profd.targets.waits import HOST_SHARE, PERIOD_SECONDS, SHARE, THREADS_MAX, Waits
+from profd.targets.waits import FIRST_LOOKS, HOST_SHARE, LATER_HOST_SHARE, PERIOD_SECONDS, SHARE, THREADS_MAX, Waits
 
 from tests.support import python_jobs
 from tests.support.captures import process as some_process
@@ -81,6 +82,18 @@ def test_the_busiest_threads_are_looked_at(process: Process, monkeypatch: pytest
     waits = Waits(process)
     until(lambda: waits.look() and waits.looked[process.id.pid] > 1, "the main thread is one of them")
     assert len(waits.looked) <= 2 < THREADS_MAX
+
+
+def test_the_first_looks_have_more_of_the_host(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(module, "SHARE", math.inf)
+    monkeypatch.setattr(module, "PERIOD_SECONDS", 0.0)
+    spent = iter(range(10_000))
+    monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=lambda: next(spent)))
+    waits = Waits(process)
+    assert waits.look() == pytest.approx(3 / HOST_SHARE)
+    until(lambda: waits.look() == pytest.approx(3 / LATER_HOST_SHARE), "it is looked at less often")
+    assert waits._looks >= FIRST_LOOKS
 
 
 def test_a_process_that_has_ended() -> None:
