@@ -47,8 +47,11 @@ def sql_of_capture(
         def of(name: str) -> _Stream:
             return _Stream(capture, failed, lambda reader: made(name, reader, window(reader)))
 
-        events = _Stream(capture, failed, lambda reader: events_arrow(reader, columns, window(reader)), _events(columns))
-        return {**{name: of(name) for name in tables_named(sql)}, "events": events}
+        def events(reader: TraceReader) -> pa.Table:
+            return events_arrow(reader, columns, window(reader))
+
+        others = {name: of(name) for name in tables_named(sql)}
+        return {**others, "events": _Stream(capture, failed, events, _events(columns))}
 
     try:
         yield from answered(sql, limit, seconds, tables)
