@@ -122,7 +122,7 @@ def _is_answer(kept: Any) -> bool:
     """As far as others count on it."""
     return (
         isinstance(kept, dict)
-        and kept.keys() == {"message", "ops_message", *_COUNTS, *_LISTS, "links"}
+        and kept.keys() - {"ops_message"} == {"message", *_COUNTS, *_LISTS, "links"}
         and all(isinstance(kept[name], list) and all(isinstance(row, dict) for row in kept[name]) for name in _LISTS)
         and all(type(kept[name]) is int for name in _COUNTS)
         and isinstance(kept["links"], dict)
@@ -308,8 +308,9 @@ def _links(work: DeviceWork) -> Links:
 def _ops_told(reader: TraceReader, work: int) -> dict[str, Any]:
     """Whose device time is whose is told by all events at once, and that has a limit of its own."""
     beyond = work > 0 and len(reader) > limits.QUERY_ROWS_MAX
-    ops = _ops(reader) if work and not beyond else []
-    return {"ops": ops, "ops_message": _TOO_MANY.format(len(reader), limits.QUERY_ROWS_MAX) if beyond else None}
+    if beyond:
+        return {"ops": [], "ops_message": _TOO_MANY.format(len(reader), limits.QUERY_ROWS_MAX)}
+    return {"ops": _ops(reader) if work else []}
 
 
 def _ops(reader: TraceReader) -> list[dict[str, Any]]:

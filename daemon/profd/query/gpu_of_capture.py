@@ -17,7 +17,7 @@ def gpu_of_capture(capture: Captured) -> dict[str, Any]:
     left_out = {"streams_left_out": 0, "copies_left_out": 0}
     links = dict.fromkeys(_COUNTS, 0)
     without: list[dict[str, Any]] = []
-    ops_message = None
+    reasons: dict[str, str] = {}
     for member, found in capture.each(gpu_of_trace):
         for name in _LISTS:
             rows[name] += [{**member.origin, **row} for row in found[name]]
@@ -25,7 +25,8 @@ def gpu_of_capture(capture: Captured) -> dict[str, Any]:
             left_out[name] += found[name]
         for name in _COUNTS:
             links[name] += found["links"][name]
-        ops_message = ops_message or found["ops_message"]
+        if "ops_message" in found:
+            reasons["ops_message"] = found["ops_message"]
         if found["message"]:
             without.append({**member.origin, "why": found["message"]})
     share = links["linked"] / links["stated"] if links["stated"] else None
@@ -35,7 +36,7 @@ def gpu_of_capture(capture: Captured) -> dict[str, Any]:
         "window_ns": max(capture.end_ns - capture.start_ns, 0),
         "message": without[0]["why"] if len(without) == len(capture.members) else None,
         **rows,
-        "ops_message": ops_message,
+        **reasons,
         **left_out,
         "links": {**links, "share": share},
     }

@@ -126,7 +126,6 @@ _TABLE: Final = (
         "profd.query.gpu:gpu_of_trace",
         VALUE,
         rollups=("gpu",),
-        version=2,  # with `ops_message`
         of_capture="profd.query.gpu_of_capture:gpu_of_capture",
     ),
     Question(

@@ -50,7 +50,7 @@ def _print(answer: dict[str, Any]) -> None:
     _section("COPY", _COPY, [_copies(row) for row in answer["copies"][:ROWS_SHOWN]])
     _say_more(answer, "copies", "name")
     _section("OPERATOR", _OP, [_op(row) for row in answer["ops"]])
-    if answer.get("ops_message"):  # an older daemon has none
+    if answer.get("ops_message"):
         say(answer["ops_message"])
     click.echo(f"{_links(answer['links'])}\n")
 

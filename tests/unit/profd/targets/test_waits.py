@@ -88,6 +88,7 @@ def test_the_first_looks_have_more_of_the_host(process: Process, monkeypatch: py
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(module, "SHARE", math.inf)
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_open", WeakSet())  # not others that earlier tests have left
     spent = iter(range(10_000))
     monkeypatch.setattr(module, "time", SimpleNamespace(thread_time=lambda: next(spent)))
     waits = Waits(process)
