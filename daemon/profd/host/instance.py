@@ -10,17 +10,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from profd.errors import BadInput, Unavailable
+from profd.kernel.mounts import mounts
 from profd.kernel.peer import peer_of
-
-_OCTAL: Final = re.compile(rb"\\([0-7]{3})")  # how mountinfo writes blanks, and the like, in names
 
 
 class Lock:
@@ -94,10 +91,9 @@ def check_one_filesystem(path: Path, mounted: Path = Path("/proc/self/mountinfo"
 
 def _mounts_within(path: Path, mounted: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
-        for line in mounted.read_bytes().splitlines():
-            at = Path(os.fsdecode(_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), line.split(b" ")[4])))
-            if path in at.parents:
-                yield at
+        for mount in mounts(mounted.read_bytes()):
+            if path in Path(mount.at).parents:
+                yield Path(mount.at)
 
 
 def _links_elsewhere(path: Path) -> Iterator[Path]:

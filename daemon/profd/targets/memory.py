@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from profd.kernel.mounts import mounts
 from profd.targets import first_looks, procfs
 
 _V1_UNLIMITED: Final = 1 << 60
@@ -142,19 +143,10 @@ def _of_memory(cgroup: str) -> Iterator[tuple[PurePosixPath, bool]]:
 
 
 def _mounts(mountinfo: bytes) -> Iterator[_Mount]:
-    for line in mountinfo.decode(errors="surrogateescape").splitlines():
-        fields, _, rest = line.partition(" - ")
-        kind, _, more = rest.partition(" ")
-        v2 = kind == "cgroup2"
-        if v2 or (kind == "cgroup" and "memory" in more.rpartition(" ")[2].split(",")):
-            root, at = (_unescaped(field) for field in fields.split()[3:5])
-            yield _Mount(Path(at), PurePosixPath(root), v2)
-
-
-def _unescaped(field: str) -> str:
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        field = field.replace(code, char)
-    return field
+    for mount in mounts(mountinfo):
+        v2 = mount.kind == "cgroup2"
+        if v2 or (mount.kind == "cgroup" and "memory" in mount.options.split(",")):
+            yield _Mount(Path(mount.at), PurePosixPath(mount.root), v2)
 
 
 def _upwards(mount: _Mount, path: PurePosixPath) -> Iterator[Room]:
