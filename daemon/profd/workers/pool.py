@@ -203,9 +203,8 @@ class WorkerPool:
             self._turns.check_open()
             if worker is not None:
                 worker.unwatch()
-            if worker is not None and worker.alive:
-                return worker
-            if worker is not None:
+                if worker.alive:
+                    return worker
                 await self._bury(worker)
             return await self._start_anew()
         except BaseException as error:
@@ -236,9 +235,7 @@ class WorkerPool:
         try:
             left = await asyncio.to_thread(MemoryLimits().left, os.getpid())
             if left is None or left >= self._settings.memory_bytes // 2:
-                worker = await self._start()
-                worker.watch(partial(self._lost, worker))
-                self._turns.grow(worker)
+                self._turns.grow(self._watched(await self._start()))
         except JobFailed as error:
             log.warning("no further worker", extra={"why": str(error)})
         finally:
@@ -306,9 +303,7 @@ class WorkerPool:
         fresh: Child | None = None
         try:
             await self._bury(worker)
-            fresh = await self._start_anew()
-        except JobFailed as error:
-            log.error("no new worker", extra={"why": str(error)})
+            fresh = await self._fresh()
         finally:
             self._free(fresh, turn.holder.uid)
             self._turns.done(turn)
@@ -316,9 +311,11 @@ class WorkerPool:
 
     def _free(self, worker: Child | None, uid: int = NOBODY) -> None:
         """A place is free; should its worker end before the next job, another takes its place."""
-        if worker is not None and not self._closed:
-            worker.watch(partial(self._lost, worker))
-        self._turns.put(worker, uid)
+        self._turns.put(worker if worker is None or self._closed else self._watched(worker), uid)
+
+    def _watched(self, worker: Child) -> Child:
+        worker.watch(partial(self._lost, worker))
+        return worker
 
     def _lost(self, worker: Child) -> None:
         worker.unwatch()
@@ -334,13 +331,15 @@ class WorkerPool:
         if not worker.jobs:  # what ended it may end each one that waits
             await asyncio.sleep(_IDLE_PAUSE_SECONDS)
         if self._turns.remove(None):
-            fresh: Child | None = None
-            try:
-                fresh = await self._start_anew()
-            except JobFailed as error:
-                log.error("no new worker", extra={"why": str(error)})
-            finally:
-                self._free(fresh)
+            self._free(await self._fresh())
+
+    async def _fresh(self) -> Child | None:
+        """A new worker; None where none can be started, which is logged."""
+        try:
+            return await self._start_anew()
+        except JobFailed as error:
+            log.error("no new worker", extra={"why": str(error)})
+            return None
 
     async def _start_anew(self) -> Child:
         """Try again where a worker was killed before it was ready: a job that cannot be repeated would suffer."""
