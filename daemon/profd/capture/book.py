@@ -66,6 +66,7 @@ class Book:
         Returned are, as they were, those that have none yet: what is to be stored, and what is `returning`.
         """
         live = []
+        sizes = await self._in_thread(lambda: {name: self._disk.size(name) for name in self._disk.names()})
         for value in await self._in_thread(self._disk.all):
             try:
                 record = CaptureRecord.from_json(value)
@@ -74,7 +75,7 @@ class Book:
                 log.warning("capture record dropped", extra={"why": str(error)})
                 continue
             self._remember(record)
-            self._bytes[record.id] = await self._in_thread(self._disk.size, record.id)
+            self._bytes[record.id] = sizes.get(record.id, 0)
             if record.finished_ns is None:
                 await self._find_unfinished(record)
                 live += [(record, target) for target in self._recover(record, returning)]
