@@ -75,21 +75,31 @@ def events_arrow(
     return pa.table(columns)
 
 
-class EventsStream:
-    """The same, read from the beginning whenever it is asked for (Arrow's PyCapsule interface), and held by nobody."""
+def events_schema(wanted: Collection[str]) -> pa.Schema:
+    """Of these columns."""
+    return pa.schema([field for field in EVENTS_SCHEMA if field.name in wanted])
 
-    def __init__(self, reader: TraceReader, wanted: Collection[str], window: Window | None = None) -> None:
-        self._of = reader, wanted, window
-        self._schema = pa.schema([field for field in EVENTS_SCHEMA if field.name in wanted])
+
+class Stream:
+    """A table, read from its beginning whenever it is asked for (Arrow's PyCapsule interface), and held by nobody."""
+
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self._schema, self._batches = schema, batches
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        reader = self._of[0]
-        for table in _tables(*self._of):
-            chunks = [_whole(reader, _SOURCES.get(name, name), [table[name]]).chunk(0) for name in self._schema.names]
-            yield pa.RecordBatch.from_arrays(chunks, schema=self._schema)
+
+def events_stream(reader: TraceReader, wanted: Collection[str], window: Window | None = None) -> Stream:
+    """As `events_arrow`, of any number of events."""
+    schema = events_schema(wanted)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for table in _tables(reader, wanted, window):
+            chunks = [_whole(reader, _SOURCES.get(name, name), [table[name]]).chunk(0) for name in schema.names]
+            yield pa.RecordBatch.from_arrays(chunks, schema=schema)
+
+    return Stream(schema, batches)
 
 
 def _tables(reader: TraceReader, wanted: Collection[str], window: Window | None) -> Iterator[dict[str, pa.Array]]:

@@ -188,8 +188,8 @@ def _swept(work: DeviceWork, rows: Array, spans: list[tuple[Array, Array]]) -> _
     lanes = [Ordered(*span) for span in spans]
     launch, start = work.launch[rows], work.start[rows]
     queue = Ordered(launch, start)
-    last = np.array([max(int(end[-1]) for _, end in spans if len(end))] if any(len(end) for _, end in spans) else [])
-    for edges in windows(SWEEP_ROWS, np.sort(launch), start, last.astype(np.int64)):
+    last = np.sort(np.concatenate([end[-1:] for _, end in spans]))[-1:]
+    for edges in windows(SWEEP_ROWS, np.sort(launch), start, last):
         cut = [lane.within(*edges) for lane in lanes]
         running = (np.concatenate([start for start, _ in cut]), np.concatenate([end for _, end in cut]))
         sweep = Sweep.of_window(edges, running, queue.within(*edges))
@@ -307,8 +307,7 @@ def _links(work: DeviceWork) -> Links:
 
 def _ops_told(reader: TraceReader, work: int) -> dict[str, Any]:
     """Whose device time is whose is told by all events at once, and that has a limit of its own."""
-    beyond = work > 0 and len(reader) > limits.QUERY_ROWS_MAX
-    if beyond:
+    if work and len(reader) > limits.QUERY_ROWS_MAX:
         return {"ops": [], "ops_message": _TOO_MANY.format(len(reader), limits.QUERY_ROWS_MAX)}
     return {"ops": _ops(reader) if work else []}
 

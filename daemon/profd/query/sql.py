@@ -28,7 +28,7 @@ from profd.limits import (
     SQL_VALUES_PER_SECOND,
     MiB,
 )
-from profd.query.arrow import EventsStream, events_arrow
+from profd.query.arrow import events_arrow, events_stream
 from profd.query.part import part_of
 from profd.query.sql_names import Named, made, tables_named
 from profd.segments.reader import TraceReader
@@ -58,15 +58,16 @@ def sql(trace: TraceReader, *, sql: str, limit: int = 0, seconds: float | None =
     Exhausted for what needs too much memory, time or room.
     """
     window = part_of(trace, **part).window
-    large = trace.rows_at_most(window) > QUERY_ROWS_MAX
+    rows = trace.rows_at_most(window)
+    large = rows > QUERY_ROWS_MAX
     long = SQL_STREAM_SECONDS if large else SQL_SECONDS
 
     def tables(connection: Any) -> Mapping[str, Any]:
         others = {name: made(name, trace, window) for name in tables_named(sql)}
         named = Named.of(connection, sql)
         if large:
-            _check_reading(trace.rows_at_most(window), named)
-            return others | {"events": EventsStream(trace, named.columns, window)}
+            _check_reading(rows, named)
+            return others | {"events": events_stream(trace, named.columns, window)}
         return others | {"events": events_arrow(trace, named.columns, window)}
 
     yield from answered(sql, limit, long if seconds is None else seconds, tables)

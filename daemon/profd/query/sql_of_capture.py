@@ -5,7 +5,7 @@ A table is a stream: DuckDB reads it from the beginning whenever it needs it, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from profd.errors import BadInput
 from profd.limits import QUERY_ROWS_MAX, SQL_STREAM_SECONDS
-from profd.query.arrow import EVENTS_SCHEMA, events_arrow
+from profd.query.arrow import Stream, events_arrow, events_schema
 from profd.query.captured import Captured, Member
 from profd.query.part import part_of_member
 from profd.query.sql import answered
@@ -44,14 +44,14 @@ def sql_of_capture(
         def window(reader: TraceReader) -> Window | None:
             return part_of_member(reader, edges, **part).window
 
-        def of(name: str) -> _Stream:
-            return _Stream(capture, failed, lambda reader: made(name, reader, window(reader)))
+        def of(name: str) -> Stream:
+            return _stream(capture, failed, lambda reader: made(name, reader, window(reader)))
 
         def events(reader: TraceReader) -> pa.Table:
             return events_arrow(reader, columns, window(reader))
 
         others = {name: of(name) for name in tables_named(sql)}
-        return {**others, "events": _Stream(capture, failed, events, _events(columns))}
+        return {**others, "events": _stream(capture, failed, events, events_schema(columns))}
 
     try:
         yield from answered(sql, limit, seconds, tables)
@@ -61,46 +61,29 @@ def sql_of_capture(
         raise
 
 
-def _events(columns: Collection[str]) -> pa.Schema:
-    return pa.schema([field for field in EVENTS_SCHEMA if field.name in columns])
+def _stream(
+    capture: Captured,
+    failed: list[Exception],
+    make: Callable[[TraceReader], pa.Table],
+    known: pa.Schema | None = None,
+) -> Stream:
+    """A table of all traces; what ends it is put into `failed`.
 
+    `known`: the schema of what `make` makes; None: that of the first trace, which is made to know it.
+    """
+    schema = pa.schema([*_ORIGIN, *(known if known is not None else make(capture.members[0].open()).schema)])
 
-class _Stream:
-    """A table of all traces, as often as it is asked for (Arrow's PyCapsule interface)."""
-
-    def __init__(
-        self,
-        capture: Captured,
-        failed: list[Exception],
-        make: Callable[[TraceReader], pa.Table],
-        schema: pa.Schema | None = None,
-    ) -> None:
-        """`failed`: where it puts what ends it.
-
-        `schema`: of what `make` makes; None: that of the first trace, which is made to know it.
-        """
-        self._capture = capture
-        self._failed = failed
-        self._make = make
-        known = schema if schema is not None else make(capture.members[0].open()).schema
-        self._schema = pa.schema([*_ORIGIN, *known])
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
-        return reader.__arrow_c_stream__(requested_schema)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def batches() -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._read()
+            for member, table in capture.each(lambda member: make(member.open()), _AHEAD):
+                for batch in table.to_batches():
+                    columns = [*_origin(member, len(batch)), *batch.columns]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
         except Exception as error:
-            self._failed.append(error)
+            failed.append(error)
             raise
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        for member, table in self._capture.each(lambda member: self._make(member.open()), _AHEAD):
-            for batch in table.to_batches():
-                columns = [*_origin(member, len(batch)), *batch.columns]
-                yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+    return Stream(schema, batches)
 
 
 def _origin(member: Member, rows: int) -> list[pa.Array]:

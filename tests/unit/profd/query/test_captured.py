@@ -19,6 +19,7 @@ from profd.query.top import top
 from profd.questions.table import QUESTIONS
 from profd.segments.reader import TraceReader
 
+from tests.support import columns_read
 from tests.support.many_ranks import CAPTURE, ask, member, training
 from tests.support.tables import Event
 
@@ -275,14 +276,7 @@ def test_columns_that_a_question_does_not_name_do_not_change_its_answer(
 
 
 def test_only_named_columns_are_read(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    read: set[str] = set()
-    iterate = TraceReader.iterate
-
-    def iterated(self: TraceReader, columns: Any = None, **more: Any) -> Any:
-        read.update(columns or ["*"])
-        return iterate(self, columns, **more)
-
-    monkeypatch.setattr(TraceReader, "iterate", iterated)
+    read = columns_read.noted(monkeypatch)
     sql(ranks, "select name, sum(duration_ns) from events group by name")
     assert read == {"name", "end"}
     assert sql(ranks, "select * from query('select count(*) from flo' || 'ws')")["rows"] == [[0]]  # found all the same

@@ -18,6 +18,7 @@ from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS, find
 from profd.segments.reader import TraceReader
 from profd.workers.pool import WorkerPool
 
+from tests.support import columns_read
 from tests.support.importing import import_trace
 from tests.support.tables import Event, store, table_of
 
@@ -350,14 +351,7 @@ def test_a_window_with_few_enough_events_is_not_refused(tmp_path: Path, monkeypa
 
 
 def test_only_named_columns_are_read(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: set[str] = set()
-    iterate = TraceReader.iterate
-
-    def iterated(self: TraceReader, columns: Any = None, **more: Any) -> Any:
-        read.update(columns or ["*"])
-        return iterate(self, columns, **more)
-
-    monkeypatch.setattr(TraceReader, "iterate", iterated)
+    read = columns_read.noted(monkeypatch)
     ask(trace, "select name, sum(duration_ns) from events group by all order by all")
     assert read == {"name", "end"}
 
