@@ -73,10 +73,14 @@ def _once(
     folder: CaptureFolder, taken: dict[str, str], rows: list[dict[str, Any]], missing: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Those of a host whose ids no other host has `taken`: a capture with two of one id cannot be read at all."""
-    kept = [one for one in rows if taken.setdefault(one["trace"], one["host"]) == one["host"]]
-    for one in (one for one in rows if taken[one["trace"]] != one["host"]):
+    kept = []
+    for one in rows:
+        first = taken.setdefault(one["trace"], one["host"])
+        if first == one["host"]:
+            kept.append(one)
+            continue
         folder.remove(one["path"])
-        why = f"its trace has the id {one['trace']}, as one of {taken[one['trace']]} has: it may be another's"
+        why = f"its trace has the id {one['trace']}, as one of {first} has: it may be another's"
         missing.append(_missing(one["host"], one["rank"], why))
     return kept
 
