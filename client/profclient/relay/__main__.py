@@ -9,6 +9,7 @@ import _signal as signal  # type: ignore[import-not-found]  # `signal` wraps wha
 import os
 import sys
 
+from profclient.priority import give_way
 from profclient.relay.lines import GONE, HERE, OF, Garbled
 from profclient.relay.serve import SILENCE_SECONDS, Relay
 
@@ -26,7 +27,7 @@ def main() -> int:
         if not address:
             print(f"profclient.relay: no {sys.argv[2:3]} in the environment says who this is", file=sys.stderr)
             return 2
-    os.nice(NICE)
+    give_way(NICE)
     signal.alarm(SILENCE_SECONDS)
     out = os.dup(1)
     os.dup2(2, 1)  # whatever else prints here is no line of ours

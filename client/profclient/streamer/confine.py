@@ -9,6 +9,8 @@ import resource
 import signal
 import struct
 
+from profclient.priority import give_way
+
 NICE = 5  # below the job, above idle: a saturated node is still to drain
 MEMORY_BYTES_MAX = 2 << 30  # of data; arenas are mapped and do not count
 _PR_CAPBSET_DROP = 24
@@ -22,8 +24,7 @@ def confine() -> None:
     with contextlib.suppress(OSError):
         os.setsid()  # the terminal's Ctrl-C is the daemon's
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
+    give_way(NICE)
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_DATA, MEMORY_BYTES_MAX)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profclient.errors import ClientError
+from profclient.priority import give_way
 from profclient.streamer.confine import drop_privileges, limit
 from profclient.torch import build, builds, notes, private, sources
 from profclient.torch.build import Torch
@@ -48,8 +49,7 @@ def main() -> int:
 def confine() -> None:
     """The weakest process of the host: last in line for CPU and disk, and for memory until its user says otherwise."""
     _end_with_the_daemon()
-    with contextlib.suppress(OSError):
-        os.nice(_NICE)
+    give_way(_NICE)
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if number := _IOPRIO_SET.get(platform.machine()):

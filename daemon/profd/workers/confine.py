@@ -15,6 +15,8 @@ import signal
 import struct
 from typing import Final
 
+from profclient.priority import give_way
+
 from profd.limits import WORKER_CPU_SECONDS, WORKER_FILE_BYTES_MAX
 from profd.workers import calls, landlock
 
@@ -48,8 +50,7 @@ def lower(memory_bytes: int, nice: int = 5) -> None:
     """Own session (the terminal's Ctrl-C is the daemon's), lower weight, bounded memory, files and CPU, no cores."""
     with contextlib.suppress(OSError):
         os.setsid()
-    with contextlib.suppress(OSError):
-        os.nice(nice)
+    give_way(nice)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, memory_bytes)
     _limit(resource.RLIMIT_FSIZE, WORKER_FILE_BYTES_MAX)

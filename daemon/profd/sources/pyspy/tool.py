@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profclient.priority import weigh_as_a_thread
+
 from profd import _host
 from profd.errors import Unavailable
 from profd.kernel import passed, pidfd
@@ -186,6 +188,8 @@ async def spawn(
         for stream in (pyspy.stdout, pyspy.stderr):
             _take_no_descriptors(stream)
         _users[pyspy] = confinement.uid
+        if not confinement.native:  # while that one is out of turn, the process stands still
+            weigh_as_a_thread(pyspy.pid)
         beside.belongs_to(pyspy)
         return pyspy
 
