@@ -2,7 +2,8 @@
 
 Steps while one of the two is done over and over, and while none is, turn about. The job waits for most of its step, as
 one whose work is on a device does. The relay and the daemon take turns with it on the same cores; `profctl` runs where
-it keeps nobody waiting (SCHED_IDLE), for it is elsewhere else. As root, who may take the relay out of that again.
+it keeps nobody waiting (SCHED_IDLE), for it is elsewhere else: and so does, while none is, a process that takes as much
+CPU time, for what that costs steps is none of ours. As root, who may take the relay out of that again.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,8 @@ ROUNDS = 8
 BLOCK_SECONDS = 5.0
 STEPS_BAR = 1.01
 PREPARED, GATHERED = "prepare", "gather"
+RELAY_SECONDS = 0.04  # of CPU time: with a bare Python
+SPIN = "import sys, time\nwhile time.process_time() < float(sys.argv[1]): pass"
 RATE_PAUSE_SECONDS = 0.5  # between two commands: what one user may ask has a rate
 
 LOOP = """
@@ -66,10 +70,11 @@ def rows(events: int) -> Iterator[Row]:
         _steps(jobs, 2.0)
         wait_until("the ranks attach", lambda: {job.pid for job in jobs} <= live.attached())
         fleet = _recorded(live, jobs)
-        ways = (pairing.WITHOUT, PREPARED, GATHERED)
+        commands = _commands(live, fleet, Path(name))
+        ways = [*commands]
         for number in range(ROUNDS):
             turn = ways[number % 3 :] + ways[: number % 3]
-            taken.append({way: _block(live, jobs, way, fleet, Path(name)) for way in turn})
+            taken.append({way: _block(live, jobs, commands[way]) for way in turn})
     for way, what in ((PREPARED, "is prepared"), (GATHERED, "is gathered")):
         words = f"steps of {RANKS} ranks over gloo while a capture {what} all the time, while none is, {ROUNDS} rounds"
         yield pairing.steps_row("around", words, taken, way, STEPS_BAR)
@@ -98,10 +103,26 @@ def _hosts(live: Live) -> tuple[str, ...]:
     return "--hosts", "n1", "--via", f"chrt --other 0 env {address} HOST_OF_BENCH={{host}}"
 
 
-def _aside(live: Live, *words: str) -> None:
-    """A `profctl` that runs where nobody else wants to."""
-    command = ["chrt", "--idle", "0", str(BIN / "profctl"), *words, "--json"]
-    subprocess.run(command, env=live.environment, stdout=subprocess.DEVNULL, check=True)
+def _commands(live: Live, fleet: str, folder: Path) -> dict[str, list[str]]:
+    """By way. Without either a process takes as much CPU time as `profctl` itself does."""
+    profctl, hosts = str(BIN / "profctl"), [*_hosts(live), "--json"]
+    collect = [profctl, "collect", fleet, *hosts, "--to", f"{folder}/to"]
+    ways = {
+        PREPARED: [profctl, "start", *hosts, "--job", JOB, "--duration", "1s", "--dry-run"],
+        GATHERED: ["sh", "-c", f'"$@" && rm -r {folder}/to', "sh", *collect],
+    }
+    own = min(_idle(command, live.environment) for command in ways.values()) - RELAY_SECONDS
+    return {pairing.WITHOUT: [sys.executable, "-S", "-E", "-c", SPIN, f"{own:.3f}"], **ways}
+
+
+def _idle(command: list[str], environment: Mapping[str, str]) -> float:
+    """Run it where nobody else wants to; seconds of CPU time that it took, its children's with it."""
+    process = subprocess.Popen(["chrt", "--idle", "0", *command], env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return used.ru_utime + used.ru_stime
 
 
 def _recorded(live: Live, jobs: list[subprocess.Popen[str]]) -> str:
@@ -117,16 +138,13 @@ def _recorded(live: Live, jobs: list[subprocess.Popen[str]]) -> str:
     return str(answer["capture"])
 
 
-def _block(live: Live, jobs: list[subprocess.Popen[str]], way: str, fleet: str, folder: Path) -> float:
+def _block(live: Live, jobs: list[subprocess.Popen[str]], command: list[str]) -> float:
+    """Mean ns of a step while the command is run over and over."""
     over = threading.Event()
 
     def work() -> None:
-        while way != pairing.WITHOUT and not over.is_set():
-            if way == PREPARED:
-                _aside(live, "start", *_hosts(live), "--job", JOB, "--duration", "1s", "--dry-run")
-            else:
-                with tempfile.TemporaryDirectory(dir=folder) as to:
-                    _aside(live, "collect", fleet, *_hosts(live), "--to", f"{to}/traces")
+        while not over.is_set():
+            _idle(command, live.environment)
             over.wait(RATE_PAUSE_SECONDS)
 
     with ThreadPoolExecutor(1) as beside:
