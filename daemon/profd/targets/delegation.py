@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from profd import limits
+from profd.kernel.mounts import mounts
 from profd.limits import CHILD_GROUP_IDLE_SECONDS, CHILD_GROUPS_MAX, GiB
 
 OWN: Final = "daemon"
@@ -154,7 +155,7 @@ def delegated(proc: Path = Path("/proc")) -> Path | str:
     path = re.search(r"^0::(/.*)$", _text(proc / "self/cgroup"), re.MULTILINE)
     if path is None:
         return "there is no cgroup of version 2 here"
-    group = _seen(PurePosixPath(path.group(1)), _text(proc / "self/mountinfo"))
+    group = _seen(PurePosixPath(path.group(1)), _bytes(proc / "self/mountinfo"))
     if group is None:
         return "the cgroup of profd cannot be seen from here"
     if missing := set(_CONTROLLERS) - set(_text(group / "cgroup.controllers").split()):
@@ -168,10 +169,10 @@ def delegated(proc: Path = Path("/proc")) -> Path | str:
     return group
 
 
-def _seen(path: PurePosixPath, mountinfo: str) -> Path | None:
+def _seen(path: PurePosixPath, mountinfo: bytes) -> Path | None:
     """Where a cgroup is, by the mount that begins closest above it: the unit makes that one writable."""
-    mounts = re.findall(r"^\S+ \S+ \S+ (\S+) (\S+) .* - cgroup2 ", mountinfo, re.MULTILINE)
-    above = [(PurePosixPath(root), at) for root, at in mounts if path.is_relative_to(root) and ".." not in root]
+    there = [(PurePosixPath(one.root), one.at) for one in mounts(mountinfo) if one.kind == "cgroup2"]
+    above = [(root, at) for root, at in there if path.is_relative_to(root) and ".." not in root.parts]
     if not above:
         return None
     root, at = max(above, key=lambda mount: len(mount[0].parts))
@@ -200,7 +201,11 @@ def _memory(group: Path, proc: Path) -> int:
 
 
 def _text(path: Path) -> str:
+    return _bytes(path).decode(errors="surrogateescape")
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        return path.read_text(errors="replace")
+        return path.read_bytes()
     except OSError:
-        return ""
+        return b""
