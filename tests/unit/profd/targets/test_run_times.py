@@ -7,6 +7,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from profd import limits
@@ -40,9 +41,26 @@ def process() -> Iterator[Process]:
         yield found
 
 
+def settled(process: Process) -> ThreadsLook:
+    """Once the sleepers sleep: the busy thread has had 50 ms, in which any that waits for the GIL gets it."""
+    looked = [look(process)]
+
+    def sleep() -> bool:
+        now, busy = look(process), process.id.pid
+        if now.threads[busy].ran_ns < looked[0].threads[busy].ran_ns + 50_000_000:
+            return False
+        before, looked[0] = looked[0], now
+        rested = all(now.threads[task].ran_ns == before.threads[task].ran_ns for task in now.threads if task != busy)
+        tasks = Path(f"/proc/{busy}/task").iterdir()
+        return rested and all(task.name == str(busy) or "(sleeping)" in (task / "status").read_text() for task in tasks)
+
+    until(sleep, "the threads sleep")
+    return looked[0]
+
+
 def test_who_runs_and_who_sleeps(process: Process) -> None:
-    first = look(process)
     busy = process.id.pid
+    first = settled(process)
     until(lambda: look(process).threads[busy].ran_ns > first.threads[busy].ran_ns + 50_000_000, "it runs on")
     found = between(process, first, look(process))
     assert [thread.id for thread in found.threads] == [busy]
