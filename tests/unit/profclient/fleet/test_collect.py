@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -237,6 +239,36 @@ async def test_a_host_gets_no_more_of_the_disk_than_leaves_a_reserve(
     written = await collected(monkeypatch, tmp_path, hostile)
     assert "5% of the disk stay free" in written["missing"][0]["why"]
     assert hostile.sent <= (3 << 20) + (1 << 16)  # as much again is needed where it is unpacked
+
+
+async def test_a_disk_that_stands_still_keeps_no_other_host_waiting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    standing, asked = threading.Event(), threading.Event()
+
+    class Standing(io.BytesIO):
+        """Takes nothing before another host has been asked for its traces."""
+
+        def write(self, data: Any) -> int:
+            standing.set()
+            assert asked.wait(20)
+            return super().write(data)
+
+    class Second(PlayedHost):
+        async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+            if request.name == "export":
+                asked.set()
+            async for piece in super().ask(request):
+                yield piece
+
+        async def call(self, method: str, request: Any) -> pb.Capture:
+            assert await asyncio.to_thread(standing.wait, 20)
+            return await super().call(method, request)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Standing())
+    hosts = PlayedHost("n1", target(rank=0)), Second("n2", target("2def", rank=1))
+    written = await collected(monkeypatch, tmp_path, *hosts)
+    assert [one["host"] for one in written["traces"]] == ["n1", "n2"]
 
 
 async def test_an_id_of_a_capture_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
