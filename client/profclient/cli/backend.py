@@ -62,7 +62,7 @@ def _collected() -> Path | None:
     except NotFoundError:
         raise UsageError(
             f"{named} is a capture of many hosts, and none that was begun or collected here: `profctl collect {named} "
-            "--hosts … --to DIR` (or --via slurm --job …) brings it, and `profctl --store DIR` asks about a folder "
+            "--hosts … --to DIR` (or --job … of Slurm) brings it, and `profctl --store DIR` asks about a folder "
             "that is there."
         ) from None
     if not record.collected:

@@ -71,7 +71,7 @@ def find(prefix: str) -> Record:
     whole = "" if len(prefix) == _ID_CHARACTERS else "give its whole id, and "
     raise NotFoundError(
         f"no file in {folder()} says where capture {prefix} is: {whole}name its hosts with --hosts and --via, or its "
-        "job of Slurm with --via slurm and --job."
+        "job of Slurm with --job."
     )
 
 
