@@ -72,7 +72,7 @@ class FleetProgress(Progress):
 def print_outcome(outcome: Outcome, collected: str = "") -> None:
     """The answer: how many ended how, exceptions by name, clocks. `collected`: the folder that has its traces."""
     click.echo(f"capture {outcome.id}: {outcome.state}")
-    ended = Counter(state_name(target.state) for _, target in outcome.targets)
+    ended = Counter(state_name(target.state) for target in outcome.known)
     hosts = sum(state.capture is not None for state in outcome.hosts.values())
     processes = "  ".join(f"{number:,} {state}" for state, number in ended.most_common()) or "none"
     click.echo(f"  hosts      {hosts:,} of {len(outcome.hosts):,} recorded")
@@ -95,6 +95,8 @@ def print_outcome(outcome: Outcome, collected: str = "") -> None:
 
 def _following(outcome: Outcome, collected: str) -> Iterator[str]:
     """What helps after it: questions where the traces are here, else to bring them."""
+    if any(state.stand is Stand.LOST for state in outcome.hosts.values()):
+        yield f"profctl wait {outcome.id}  (a lost host keeps what it recorded; --hosts and --via: another way there)"
     traced = [target for _, target in outcome.targets if target.trace]
     if collected and traced:
         ranks = len({target.rank for target in traced if target.HasField("rank")})

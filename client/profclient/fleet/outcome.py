@@ -39,6 +39,11 @@ class Outcome:
         ]
 
     @property
+    def known(self) -> list[pb.TargetStatus]:
+        """Those of hosts that answered to the end: what became of the others' nobody knows."""
+        return [target for host, target in self.targets if self.hosts[host].stand is not Stand.LOST]
+
+    @property
     def start_ns(self) -> int | None:
         """The moment at which windows begin, by most hosts' clocks; None where that is no moment of all."""
         return boundary_of(state.capture for state in self.hosts.values() if state.capture is not None)
@@ -80,14 +85,14 @@ class Outcome:
     @property
     def live(self) -> bool:
         """Something may still change."""
-        return any(target.state < pb.STATE_STORED for _, target in self.targets)
+        return any(target.state < pb.STATE_STORED for target in self.known)
 
     @property
     def state(self) -> str:
         """One word for all."""
         if self.live:
             return "recording"
-        if {target.state for _, target in self.targets} == {pb.STATE_CANCELLED}:
+        if {target.state for target in self.known} == {pb.STATE_CANCELLED}:
             return "cancelled"
         return {0: "stored", 5: "busy", 6: "partial"}.get(self.exit_code, "failed")
 
@@ -97,7 +102,7 @@ class Outcome:
 
         Otherwise the reason's where all have the same, else 1.
         """
-        states = {target.state for _, target in self.targets}
+        states = {target.state for target in self.known}
         if states & _TRACED:
             whole = states == {pb.STATE_STORED} and not self.missing and not self.missing_ranks
             whole = whole and not (self.steps is not None and self.steps.missed)

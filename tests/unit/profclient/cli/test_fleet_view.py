@@ -47,6 +47,15 @@ def test_a_rank_without_steps_is_named(capsys: pytest.CaptureFixture[str]) -> No
     assert "steps in the time that all recorded each had at least 8 whole steps" in said
 
 
+def test_a_lost_host_records_no_more_as_far_as_anybody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = rank(1, pb.STATE_RECORDING)
+    gone.stand, gone.why, gone.kind = Stand.LOST, "the step has ended", "unreachable"
+    said = told(capsys, rank(0), gone)
+    assert f"capture {ID}: partial" in said
+    assert "processes 1 stored missing n1 is lost: the step has ended" in said
+    assert f"next: profctl wait {ID} (a lost host keeps what it recorded" in said
+
+
 def test_who_may_record_later_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     held = HostState(Stand.OUT, "pid 7 is held by capture c2 of root; wait for it", "busy")
     assert "busy n0, n2: the same command may record more later" in told(capsys, rank(0, pb.STATE_BUSY), rank(1), held)
