@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profproto.v1 import capture_pb2 as pb
 
 from tests.integration.fleet.conftest import Done, TwoHosts, stored
 from tests.integration.fleet.test_two_hosts import until_it_says
@@ -54,10 +55,14 @@ def states(answer: dict[str, Any]) -> dict[int, str]:
     }
 
 
+def newest(two: TwoHosts) -> pb.Capture:
+    """The latest capture of the first host's; an empty one where it has none."""
+    found = Captures(two.daemons[0]).call("ListCaptures", pb.ListCapturesRequest(limit=1)).captures
+    return found[0] if found else pb.Capture()
+
+
 def recording(two: TwoHosts, job: str, number: int) -> bool:
     """Whether every host records a process of this job; `number`: hosts."""
-    from profproto.v1 import capture_pb2 as pb
-
     found = [
         target
         for daemon in two.daemons
@@ -147,13 +152,14 @@ def test_a_client_that_is_killed_leaves_nothing_that_does_not_end(two: TwoHosts,
     process = two.begin(*two.start(*more, hosts=hosts))
     until_it_says(process, said)
     until(two.relays, "a relay runs")
+    if phase != "finding":
+        until(lambda: newest(two).HasField("fleet") and newest(two).state < pb.STATE_STORED, "the daemon has it")
     process.kill()
     process.communicate()
     until(lambda: not two.relays(), "its relays end")
     if phase == "finding":
         return
-    fleets = sorted((two.folder / "xdg" / "profd" / "fleets").glob("f*.json"), key=lambda path: path.stat().st_mtime)
-    done = two.profctl("wait", fleets[-1].stem, "--json")
+    done = two.profctl("wait", newest(two).fleet.id, "--json")
     assert (done.code, done.json["state"]) == (0, "stored")
 
 
