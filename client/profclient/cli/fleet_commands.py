@@ -17,7 +17,7 @@ from profclient.cli.estimate_view import estimates_json, print_blocks
 from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
 from profclient.cli.units import duration
-from profclient.errors import BusyError, ClientError, NotFoundError, TimeoutExpired, UsageError
+from profclient.errors import BusyError, ClientError, NotFoundError, TimeoutExpired, UnreachableError, UsageError
 from profclient.fleet import records
 from profclient.fleet.drive import Drive, FleetOrder, able_ranks, live, new_id
 from profclient.fleet.host import Host
@@ -71,7 +71,7 @@ def _brought(way: Way, outcome: Outcome, to: Path, as_json: bool) -> int:
     there = tuple(host for host, state in outcome.hosts.items() if state.capture is not None)
     rest = {host: state.why for host, state in outcome.hosts.items() if state.capture is None and state.why}
     if not as_json:
-        _print(outcome, as_json)
+        print_outcome(outcome, following=not there)
     nothing = {"capture": outcome.id, "traces": [], "missing": []}
     written = gathering.gather(Record(outcome.id, way.to(there), rest), to) if there else nothing
     if as_json:
@@ -140,12 +140,17 @@ def show(record: Record, as_json: bool) -> None:
 
     answers = _run(each(record.way, get))
     hosts = {
-        name: HostState(Stand.OUT, str(answer), answer.kind) if isinstance(answer, ClientError) else answer
+        name: HostState(_without(answer), str(answer), answer.kind) if isinstance(answer, ClientError) else answer
         for name, answer in answers.items()
     }
     if all(isinstance(answer, NotFoundError) for answer in answers.values()):
         raise NotFoundError(f"no host has a capture {record.id} of yours.")
     _print(Outcome(record.id, _with_left_out(hosts, record)), as_json, record.collected)
+
+
+def _without(error: ClientError) -> Stand:
+    """The stand of a host that had begun, and has no answer: one that is out of reach may have all that it recorded."""
+    return Stand.LOST if isinstance(error, UnreachableError) else Stand.OUT
 
 
 def where(way: Way, request: pb.WhereRequest) -> dict[str, pb.WhereResponse | ClientError]:

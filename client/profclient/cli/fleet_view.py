@@ -69,8 +69,11 @@ class FleetProgress(Progress):
             say(wrapped(f"  not {one_line(line)}", hang=6))
 
 
-def print_outcome(outcome: Outcome, collected: str = "") -> None:
-    """The answer: how many ended how, exceptions by name, clocks. `collected`: the folder that has its traces."""
+def print_outcome(outcome: Outcome, collected: str = "", *, following: bool = True) -> None:
+    """The answer: how many ended how, exceptions by name, clocks, and what helps next.
+
+    `collected`: the folder that has its traces.
+    """
     click.echo(f"capture {outcome.id}: {outcome.state}")
     ended = Counter(state_name(target.state) for target in outcome.known)
     hosts = sum(state.capture is not None for state in outcome.hosts.values())
@@ -89,7 +92,7 @@ def print_outcome(outcome: Outcome, collected: str = "") -> None:
         click.echo(wrapped(f"  steps      {one_line(sentence(_common(steps)))}", hang=13))
     for line in _some(list(_clock_lines(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  clock      {one_line(line)}", hang=13))
-    for line in _following(outcome, collected):
+    for line in _following(outcome, collected) if following else ():
         click.echo(f"\nnext: {line}")
 
 

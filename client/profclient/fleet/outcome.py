@@ -92,6 +92,8 @@ class Outcome:
         """One word for all."""
         if self.live:
             return "recording"
+        if not self.known and any(state.stand is Stand.LOST for state in self.hosts.values()):
+            return "lost"
         if {target.state for target in self.known} == {pb.STATE_CANCELLED}:
             return "cancelled"
         return {0: "stored", 5: "busy", 6: "partial"}.get(self.exit_code, "failed")

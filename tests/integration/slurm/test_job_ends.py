@@ -53,7 +53,7 @@ def test_a_job_that_is_cancelled(cluster, own_job, profctl, folder):
         cluster.asked("scancel", own_job)
         code, answer = ended_with(process)
     # Which of the two is told depends on who is quicker: Slurm with the relay's step, or the node's daemon.
-    assert (code, answer["state"]) in ((6, "partial"), (7, "failed")), answer
+    assert (code, answer["state"]) in ((6, "partial"), (7, "lost")), answer
     lost = [host["message"] for host in answer["hosts"] if host["stand"] == "lost"]
     assert all(lost), answer
     assert_all_is_kept(cluster, profctl, answer["capture"], own_job)

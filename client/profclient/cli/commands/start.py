@@ -114,13 +114,15 @@ def start(
 
 @contextmanager
 def _of_slurm(chosen: capture_pb2.Selector) -> Iterator[None]:
-    """Where Slurm is and no daemon, a login node most likely, an UnreachableError says how its jobs are reached."""
+    """Where Slurm is and no daemon, a login node most likely: UnreachableError says that it has no such job, either."""
     try:
         yield
     except UnreachableError as error:
         if not chosen.jobs or shutil.which("squeue") is None:
             raise
-        raise UnreachableError(f"{error}\nThe job runs on other hosts? `--via slurm` reaches them.") from error
+        raise UnreachableError(
+            f"{error}\nSlurm runs no such job on other hosts, as far as it was asked: `squeue` lists its jobs."
+        ) from error
 
 
 def _check_window(asked: capture_pb2.Options) -> None:

@@ -54,7 +54,7 @@ def lost(*states: Any) -> HostState:
         (outcome(over(pb.STATE_CANCELLED)), "cancelled", 1),
         (outcome(over(pb.STATE_RECORDING)), "recording", 1),
         # What became of it on a host that does not answer any more is not known, and nothing is waited for.
-        (outcome(lost(pb.STATE_RECORDING), lost(pb.STATE_RECORDING)), "failed", 7),
+        (outcome(lost(pb.STATE_RECORDING), lost(pb.STATE_RECORDING)), "lost", 7),
         (outcome(lost(pb.STATE_RECORDING), over(STORED)), "partial", 6),
         (outcome(out("unreachable"), out("unreachable")), "failed", 7),
         (outcome(out("denied")), "failed", 4),
