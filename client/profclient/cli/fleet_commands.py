@@ -46,7 +46,8 @@ def start(
             drive.record(order, detach=detach), timeout, lambda: _goes_on(order.id, drive.boundary_ns is not None)
         )
     _leave_out(order.id, {host: state.why for host, state in fleet.hosts.items() if _is_refused(state)})
-    outcome = Outcome(order.id, fleet.hosts, drive.clocks, tuple(order.selector.ranks), drive.sampled_of)
+    ranks = tuple(order.selector.ranks)
+    outcome = Outcome(order.id, fleet.hosts, drive.clocks, ranks, drive.sampled_of, drive.step_times)
     if detach and outcome.live and not as_json:
         say(f"capture {order.id} is running; `profctl wait {order.id}` waits for it.")
         return 0
