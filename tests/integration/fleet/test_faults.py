@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from profproto.v1 import capture_pb2 as pb
 from tests.integration.fleet.conftest import Done, TwoHosts, stored
 from tests.integration.fleet.test_two_hosts import until_it_says
 from tests.support.attached import Attached, Captures, attached
+from tests.support.daemon import start_daemon
 from tests.support.waiting import until
 
 
@@ -209,3 +211,46 @@ def test_a_job_s_name_that_no_job_has_is_refused(two: TwoHosts, name: str):
 def of_job(two: TwoHosts, name: str) -> tuple[str, ...]:
     way = ("start", "--hosts", "n1", "--via", two.via, f"--job={name}", "--source", "sdk", "--json")
     return (*way, "--rank", "0", "--duration", "200ms")
+
+
+AHEAD_SECONDS = 180
+
+
+@pytest.fixture
+def minutes_ahead(tmp_path: Path) -> dict[str, str]:
+    """What makes the wall clock of a process one of minutes ahead."""
+    library, file = tmp_path / "stepped_clock.so", tmp_path / "step"
+    source = Path(__file__).parents[2] / "support" / "stepped_clock.c"
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    file.write_bytes(AHEAD_SECONDS.to_bytes(8, "little", signed=True))
+    return {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(file)}
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+def test_a_host_whose_clock_is_off_by_minutes_begins_with_the_others(
+    two: TwoHosts, job: str, minutes_ahead: dict[str, str]
+):
+    (two.folder / "n8").mkdir()
+    daemon = start_daemon(two.folder / "n8", environ=minutes_ahead)
+    words = " ".join(f"{name}={value}" for name, value in minutes_ahead.items())
+    via = (
+        "sh -c 'test {host} = n8 && set -- "
+        + words
+        + f' "$@"; exec env PROFD_ADDRESS=unix:{two.folder}/{{host}}/profd.sock "$@"\' sh'
+    )
+    environ = {"RANK": "2", "WORLD_SIZE": "3", "SLURM_JOB_ID": job, **minutes_ahead}
+    try:
+        with rank(two, job, 0, 0), rank(two, job, 1, 1), attached(daemon, two.folder, environ=environ):
+            asked = ("start", "--hosts", "n[1-2],n8", "--via", via, "--job", job, "--source", "sdk", "--json")
+            done = two.profctl(*asked, "--duration", "200ms")
+            answer = done.json
+            begun = {host: start_ns for host, _, start_ns in stored(answer)}
+            assert sorted(begun) == ["n1", "n2", "n8"], done.out
+            assert begun["n8"] >= answer["start_ns"] + AHEAD_SECONDS * 10**9, "by its own clock"
+            apart = {host["host"]: host["clock"]["apart_ns"] for host in answer["hosts"]}
+            assert (apart["n1"], apart["n2"]) == (0, 0)
+            assert round(apart["n8"] / 1e9) == AHEAD_SECONDS
+            shown = two.profctl("wait", answer["capture"], "--json").json
+            assert shown["start_ns"] == answer["start_ns"]
+    finally:
+        daemon.stop()
