@@ -34,7 +34,10 @@ def start(
     if order.selector.pids:
         raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
     if not (order.options.duration_ns or order.options.iterations):
-        raise UsageError("a capture of many hosts needs --duration or --iterations: its windows end by themselves.")
+        raise UsageError(
+            "a capture of many hosts needs --duration or --iterations: its windows end by themselves. "
+            "This host alone (--here --job) can be recorded until Ctrl-C."
+        )
     if to is not None:
         from profclient.cli import gathering  # here: others need nothing of it
 
