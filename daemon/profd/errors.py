@@ -66,6 +66,12 @@ class Unavailable(ProfdError):
     exit_code = 1
 
 
+class InUse(Unavailable):
+    """Somebody else works on it, for a moment: the same again works later."""
+
+    exit_code = 5
+
+
 class Exhausted(ProfdError):
     """A named limit, a quota or the disk."""
 

@@ -42,19 +42,23 @@ def following(command: str) -> str:
 
 
 def _collected() -> Path | None:
-    """The folder with the capture of many hosts that the command line names, if it names one.
+    """The folder with the captures of many hosts that the command line names, if it names any.
 
-    No daemon has its traces together, so none is asked. Raises UsageError where it has not been brought here.
+    No daemon has their traces together, so none is asked. Raises UsageError where one has not been brought there.
     """
     context = click.get_current_context()
     given = (context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument))
     arguments = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in given)
     # A file of this name is one to import.
-    named = next(
-        (value for value in arguments if isinstance(value, str) and is_fleet(value) and not Path(value).is_file()), None
-    )
-    if named is None:
-        return None
+    named = [value for value in arguments if isinstance(value, str) and is_fleet(value) and not Path(value).is_file()]
+    folders = {_folder_of(one): one for one in named}
+    if len(folders) > 1:
+        places = " and ".join(f"{one} in {folder}" for folder, one in folders.items())
+        raise UsageError(f"captures in two folders cannot be compared: {places}. Collect both into one --to DIR.")
+    return next(iter(folders), None)
+
+
+def _folder_of(named: str) -> Path:
     from profclient.fleet import records
 
     try:
@@ -62,7 +66,7 @@ def _collected() -> Path | None:
     except NotFoundError:
         raise UsageError(
             f"{named} is a capture of many hosts, and none that was begun or collected here: `profctl collect {named} "
-            "--hosts … --to DIR` (or --via slurm --job …) brings it, and `profctl --store DIR` asks about a folder "
+            "--hosts … --to DIR` (or --job … of Slurm) brings it, and `profctl --store DIR` asks about a folder "
             "that is there."
         ) from None
     if not record.collected:

@@ -13,9 +13,10 @@ _SHOWN = 3  # traces that are left out, by name
 def say_of_traces(answer: dict[str, Any]) -> None:
     """Name the traces that answered, missing ranks, and traces that were left out; beside the table."""
     say(heading(answer))
-    for one in answer.get("left_out", [])[:_SHOWN]:
+    without = [*answer.get("unread", []), *answer.get("left_out", [])]
+    for one in without[:_SHOWN]:
         say(printable(f"without {place(one)}: {one['why']}"))
-    if (more := len(answer.get("left_out", [])) - _SHOWN) > 0:
+    if (more := len(without) - _SHOWN) > 0:
         say(f"… and without {counted(more, 'trace')} more; --json names them.")
 
 

@@ -16,7 +16,8 @@ from profproto.v1 import capture_pb2 as pb
 from profclient.cli.estimate_view import estimates_json, print_blocks
 from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.cli.output import emit_json, one_line, say
-from profclient.errors import BusyError, ClientError, NotFoundError, TimeoutExpired, UsageError
+from profclient.cli.units import duration
+from profclient.errors import BusyError, ClientError, NotFoundError, TimeoutExpired, UnreachableError, UsageError
 from profclient.fleet import records
 from profclient.fleet.drive import Drive, FleetOrder, able_ranks, live, new_id
 from profclient.fleet.host import Host
@@ -26,24 +27,62 @@ from profclient.fleet.records import Record
 from profclient.fleet.way import Way, each
 
 
-def start(way: Way, order: FleetOrder, *, detach: bool, timeout: float | None, as_json: bool) -> int:
-    """Record on all hosts and print what came of it; the exit code."""
+def start(
+    way: Way, order: FleetOrder, *, detach: bool, timeout: float | None, as_json: bool, to: Path | None = None
+) -> int:
+    """Record on all hosts and print what came of it; the exit code. `to`: bring the traces into this folder, too."""
     if order.selector.pids:
         raise UsageError("a pid means one process of one host: with --hosts give --user, --job, --gpu or --rank.")
     if not (order.options.duration_ns or order.options.iterations):
-        raise UsageError("a capture of many hosts needs --duration or --iterations: its windows end by themselves.")
+        raise UsageError(
+            "a capture of many hosts needs --duration or --iterations: its windows end by themselves. "
+            "This host alone (--here --job) can be recorded until Ctrl-C."
+        )
+    if to is not None:
+        from profclient.cli import gathering  # here: others need nothing of it
+
+        gathering.check(to, order.id)
+    _say_time_left(way, order)
     with FleetProgress(order.id, as_json) as progress:
         drive = Drive(way, changed=progress.show, prepared=lambda fleet: _about_to_begin(drive, order, progress, fleet))
         fleet = _run(
             drive.record(order, detach=detach), timeout, lambda: _goes_on(order.id, drive.boundary_ns is not None)
         )
     _leave_out(order.id, {host: state.why for host, state in fleet.hosts.items() if _is_refused(state)})
-    outcome = Outcome(order.id, fleet.hosts, drive.clocks, tuple(order.selector.ranks), drive.sampled_of)
+    ranks = tuple(order.selector.ranks)
+    outcome = Outcome(order.id, fleet.hosts, drive.clocks, ranks, drive.sampled_of, drive.step_times)
     if detach and outcome.live and not as_json:
         say(f"capture {order.id} is running; `profctl wait {order.id}` waits for it.")
         return 0
+    if to is not None:
+        return _brought(way, outcome, to, as_json)
     _print(outcome, as_json)
     return 0 if detach and outcome.live else outcome.exit_code
+
+
+def _say_time_left(way: Way, order: FleetOrder) -> None:
+    """Slurm ends a job that is out of time, and the relays in it: what was recorded then is on the nodes."""
+    needed_s = (order.lead_ns + order.options.duration_ns) / 1e9
+    if way.left_s is not None and needed_s >= way.left_s:
+        left, window = duration(way.left_s * 1_000_000_000), duration(order.options.duration_ns)
+        say(f"warning: by its time limit the job has {left} left, and the window takes {window}: it ends with the job")
+
+
+def _brought(way: Way, outcome: Outcome, to: Path, as_json: bool) -> int:
+    """Print what came of a capture and bring its traces, at once: no step of Slurm's joins a job that has ended."""
+    from profclient.cli import gathering
+
+    there = tuple(host for host, state in outcome.hosts.items() if state.capture is not None)
+    rest = {host: state.why for host, state in outcome.hosts.items() if state.capture is None and state.why}
+    if not as_json:
+        print_outcome(outcome, following=not there)
+    nothing = {"capture": outcome.id, "traces": [], "missing": []}
+    written = gathering.gather(Record(outcome.id, way.to(there), rest), to) if there else nothing
+    if as_json:
+        emit_json({**outcome.to_json(), "collected": {"folder": str(to), **written}})
+    elif there:
+        gathering.print_gathered(written, to)
+    return outcome.exit_code or gathering.code(written)
 
 
 def order_id(request_id: str | None) -> str:
@@ -105,12 +144,17 @@ def show(record: Record, as_json: bool) -> None:
 
     answers = _run(each(record.way, get))
     hosts = {
-        name: HostState(Stand.OUT, str(answer), answer.kind) if isinstance(answer, ClientError) else answer
+        name: HostState(_without(answer), str(answer), answer.kind) if isinstance(answer, ClientError) else answer
         for name, answer in answers.items()
     }
     if all(isinstance(answer, NotFoundError) for answer in answers.values()):
         raise NotFoundError(f"no host has a capture {record.id} of yours.")
     _print(Outcome(record.id, _with_left_out(hosts, record)), as_json, record.collected)
+
+
+def _without(error: ClientError) -> Stand:
+    """The stand of a host that had begun, and has no answer: one that is out of reach may have all that it recorded."""
+    return Stand.LOST if isinstance(error, UnreachableError) else Stand.OUT
 
 
 def where(way: Way, request: pb.WhereRequest) -> dict[str, pb.WhereResponse | ClientError]:

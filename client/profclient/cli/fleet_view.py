@@ -19,7 +19,7 @@ from profclient.fleet.clocks import apart_ns, reference_ns
 from profclient.fleet.machine import Fleet, Stand
 from profclient.fleet.messages import sentence
 from profclient.fleet.outcome import Outcome
-from profclient.fleet.steps import Common, Meeting
+from profclient.fleet.steps import Common, Meeting, StepTime
 
 SHOWN_SECONDS = 0.1
 NAMED_MAX = 10  # hosts or processes, of each kind
@@ -69,10 +69,13 @@ class FleetProgress(Progress):
             say(wrapped(f"  not {one_line(line)}", hang=6))
 
 
-def print_outcome(outcome: Outcome, collected: str = "") -> None:
-    """The answer: how many ended how, exceptions by name, clocks. `collected`: the folder that has its traces."""
+def print_outcome(outcome: Outcome, collected: str = "", *, following: bool = True) -> None:
+    """The answer: how many ended how, exceptions by name, clocks, and what helps next.
+
+    `collected`: the folder that has its traces.
+    """
     click.echo(f"capture {outcome.id}: {outcome.state}")
-    ended = Counter(state_name(target.state) for _, target in outcome.targets)
+    ended = Counter(state_name(target.state) for target in outcome.known)
     hosts = sum(state.capture is not None for state in outcome.hosts.values())
     processes = "  ".join(f"{number:,} {state}" for state, number in ended.most_common()) or "none"
     click.echo(f"  hosts      {hosts:,} of {len(outcome.hosts):,} recorded")
@@ -81,6 +84,8 @@ def print_outcome(outcome: Outcome, collected: str = "") -> None:
         ranks = ", ".join(map(str, outcome.sample[:NAMED_MAX])) + (", …" if len(outcome.sample) > NAMED_MAX else "")
         sampled = f"{len(outcome.sample):,} of {outcome.sampled_of:,} ranks, spread over the hosts: {ranks}"
         click.echo(wrapped(f"  sample     {sampled}; --all records all", hang=13))
+        if outcome.step_times:
+            click.echo(wrapped(f"  pace       {one_line(_pace(outcome.step_times))}", hang=13))
     for line in _some(list(_exceptions(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  missing    {one_line(line)}", hang=13))
     if outcome.busy and not outcome.live:
@@ -89,12 +94,25 @@ def print_outcome(outcome: Outcome, collected: str = "") -> None:
         click.echo(wrapped(f"  steps      {one_line(sentence(_common(steps)))}", hang=13))
     for line in _some(list(_clock_lines(outcome)), "more; --json has all"):
         click.echo(wrapped(f"  clock      {one_line(line)}", hang=13))
-    for line in _following(outcome, collected):
+    for line in _following(outcome, collected) if following else ():
         click.echo(f"\nnext: {line}")
+
+
+def _pace(times: Sequence[StepTime]) -> str:
+    """All ranks' steps before any was recorded: recorded ones take longer, and would look guilty."""
+    ordered = sorted(times, key=lambda one: one.step_ns)
+    middle, last = ordered[len(ordered) // 2], ordered[-1]
+    which = "recorded" if last.recorded else "not recorded"
+    return (
+        f"before, steps of {len(ordered):,} ranks took {duration(middle.step_ns)} (median), at most "
+        f"{duration(last.step_ns)}: rank {last.rank} of {last.host}, which was {which}"
+    )
 
 
 def _following(outcome: Outcome, collected: str) -> Iterator[str]:
     """What helps after it: questions where the traces are here, else to bring them."""
+    if any(state.stand is Stand.LOST for state in outcome.hosts.values()):
+        yield f"profctl wait {outcome.id}  (a lost host keeps what it recorded; --hosts and --via: another way there)"
     traced = [target for _, target in outcome.targets if target.trace]
     if collected and traced:
         ranks = len({target.rank for target in traced if target.HasField("rank")})

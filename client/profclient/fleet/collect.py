@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import query_pb2
@@ -168,8 +168,8 @@ async def _brought(
             came = 0
             async for piece in host.ask(request):
                 came += len(piece)
-                _check_room(folder, came, host_bytes)
-                spool.write(piece)
+                # In a thread: a disk that is slow, or stands still, keeps neither the relays nor other hosts waiting.
+                await asyncio.to_thread(_keep, folder, spool, piece, came, host_bytes)
                 await asyncio.sleep(pace.wait(len(piece)))  # what is not read is not sent: the windows of a relay
             spool.seek(0)
         except OSError as error:
@@ -184,6 +184,11 @@ async def _brought(
             await asyncio.wait({adding})
             adding.exception()
             raise
+
+
+def _keep(folder: CaptureFolder, spool: IO[bytes], piece: bytes, came: int, most: int) -> None:
+    _check_room(folder, came, most)
+    spool.write(piece)
 
 
 def _check_room(folder: CaptureFolder, came: int, most: int) -> None:

@@ -82,6 +82,19 @@ class Drive:
         """The clocks of the hosts that were reached."""
         return {name: host.clock for name, host in self._hosts.items() if host.clock is not None}
 
+    @property
+    def step_times(self) -> list[steps.StepTime]:
+        """Of all ranks that number their steps, where some were chosen to be recorded."""
+        if not self.sampled_of:
+            return []
+        chosen = {name: set(state.chosen) for name, state in self.fleet.hosts.items()}
+        return [
+            steps.StepTime(name, rank, pace.steps.step_ns, rank in chosen[name])
+            for name, paces in self._paces.items()
+            for rank, pace in paces
+            if rank is not None and pace.steps.step_ns > 0
+        ]
+
     async def record(self, order: FleetOrder, *, detach: bool = False) -> machine.Fleet:
         """Record on all hosts, to the last end. Ctrl-C ends it everywhere, a second one leaves it (Interrupted).
 
@@ -215,9 +228,8 @@ class Drive:
     async def _estimate(self, host: Host) -> pb.EstimateCaptureResponse:
         begun = time.monotonic_ns()
         options = self._order.options
-        request = pb.EstimateCaptureRequest(
-            selector=self._order.selector, options=options, steps=bool(options.iterations)
-        )
+        steps_too = bool(options.iterations or self._order.sample)  # of a sample: how long those of the others take
+        request = pb.EstimateCaptureRequest(selector=self._order.selector, options=options, steps=steps_too)
         answer: pb.EstimateCaptureResponse = await host.call("EstimateCapture", request)
         self._slowest_ns = max(self._slowest_ns, time.monotonic_ns() - begun)
         self._paces[host.name] = [_pace(one, begun) for one in answer.targets if one.source]

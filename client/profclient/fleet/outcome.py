@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from profproto.v1 import capture_pb2 as pb
@@ -12,7 +12,7 @@ from profclient import errors
 from profclient.as_json import capture_json
 from profclient.fleet.clocks import Clock, apart_ns, boundary_of, reference_ns
 from profclient.fleet.machine import HostState, Stand
-from profclient.fleet.steps import Common, common
+from profclient.fleet.steps import Common, StepTime, common
 
 _CODES: Final[dict[str, int]] = {kind.kind: kind.exit_code for kind in errors.KINDS}
 _TRACED: Final = frozenset((pb.STATE_STORED, pb.STATE_PARTIAL))
@@ -27,6 +27,7 @@ class Outcome:
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     ranks: Sequence[int] = ()
     sampled_of: int = 0  # ranks, of which some were recorded; 0: all were
+    step_times: Sequence[StepTime] = ()  # of these, before the capture
 
     @property
     def targets(self) -> list[tuple[str, pb.TargetStatus]]:
@@ -37,6 +38,11 @@ class Outcome:
             if state.capture is not None
             for target in state.capture.targets
         ]
+
+    @property
+    def known(self) -> list[pb.TargetStatus]:
+        """Those of hosts that answered to the end: what became of the others' nobody knows."""
+        return [target for host, target in self.targets if self.hosts[host].stand is not Stand.LOST]
 
     @property
     def start_ns(self) -> int | None:
@@ -80,14 +86,16 @@ class Outcome:
     @property
     def live(self) -> bool:
         """Something may still change."""
-        return any(target.state < pb.STATE_STORED for _, target in self.targets)
+        return any(target.state < pb.STATE_STORED for target in self.known)
 
     @property
     def state(self) -> str:
         """One word for all."""
         if self.live:
             return "recording"
-        if {target.state for _, target in self.targets} == {pb.STATE_CANCELLED}:
+        if not self.known and any(state.stand is Stand.LOST for state in self.hosts.values()):
+            return "lost"
+        if {target.state for target in self.known} == {pb.STATE_CANCELLED}:
             return "cancelled"
         return {0: "stored", 5: "busy", 6: "partial"}.get(self.exit_code, "failed")
 
@@ -97,7 +105,7 @@ class Outcome:
 
         Otherwise the reason's where all have the same, else 1.
         """
-        states = {target.state for _, target in self.targets}
+        states = {target.state for target in self.known}
         if states & _TRACED:
             whole = states == {pb.STATE_STORED} and not self.missing and not self.missing_ranks
             whole = whole and not (self.steps is not None and self.steps.missed)
@@ -116,7 +124,7 @@ class Outcome:
             "start_ns": self.start_ns,
             "missing_ranks": self.missing_ranks,
             "busy": self.busy,
-            "sample": {"ranks": self.sample, "of": self.sampled_of} if self.sampled_of else None,
+            "sample": self._sample_json() if self.sampled_of else None,
             "steps": None if self.steps is None else _steps_json(self.steps),
             "hosts": [
                 {
@@ -130,6 +138,10 @@ class Outcome:
                 for host, state in self.hosts.items()
             ],
         }
+
+    def _sample_json(self) -> dict[str, Any]:
+        times = [asdict(one) for one in self.step_times]
+        return {"ranks": self.sample, "of": self.sampled_of, "step_times": times}
 
 
 def _steps_json(steps: Common) -> dict[str, Any]:

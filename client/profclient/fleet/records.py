@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profclient.errors import NotFoundError, UsageError
+from profclient.errors import ClientError, NotFoundError, UsageError
 from profclient.fleet.hostlist import hosts
 from profclient.fleet.way import FANOUT, Way
 
@@ -56,7 +56,7 @@ def write(record: Record) -> None:
     partial = place / f".{record.id}.{os.getpid()}.part"
     partial.write_text(json.dumps(value))
     partial.replace(place / f"{record.id}.json")
-    for old in sorted(place.glob("f*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)[KEPT_MAX:]:
+    for old in sorted(place.glob("f*.json"), key=_written_ns, reverse=True)[KEPT_MAX:]:
         old.unlink(missing_ok=True)
 
 
@@ -71,8 +71,24 @@ def find(prefix: str) -> Record:
     whole = "" if len(prefix) == _ID_CHARACTERS else "give its whole id, and "
     raise NotFoundError(
         f"no file in {folder()} says where capture {prefix} is: {whole}name its hosts with --hosts and --via, or its "
-        "job of Slurm with --via slurm and --job."
+        "job of Slurm with --job."
     )
+
+
+def newest(limit: int) -> list[tuple[int, Record]]:
+    """When each was last written (Unix time, ns), the latest first; damaged ones are left out."""
+    found = []
+    for path in sorted(folder().glob("f*.json"), key=_written_ns, reverse=True)[:limit]:
+        with suppress(OSError, ValueError, KeyError, TypeError, ClientError):
+            found.append((_written_ns(path), _record(json.loads(path.read_bytes()[:_RECORD_BYTES_MAX]))))
+    return found
+
+
+def _written_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _record(value: dict[str, Any]) -> Record:

@@ -5,7 +5,9 @@ Tried with 22.05. `--overlap` (20.11 and later) lets a step share what the job's
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +17,14 @@ from profclient.errors import ClientError, NotFoundError, UnreachableError, Usag
 from profclient.text import printable
 
 ANSWER_SECONDS: Final = 30.0
+UNASKED_SECONDS: Final = 5.0  # for a question that the user did not ask
 _ID: Final = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?", re.ASCII)
 _COMPONENT: Final = re.compile(r"(\d{1,10})\+(\d{1,10})", re.ASCII)
 _RECORD_ID: Final = re.compile(r"^JobId=(\d{1,10}) ", re.ASCII | re.MULTILINE)
 _RECORD_STATE: Final = re.compile(r"^   JobState=(\w+)", re.ASCII | re.MULTILINE)
 _RECORD_NODES: Final = re.compile(r"^   NodeList=(\S+)$", re.ASCII | re.MULTILINE)
+_RECORD_TIMES: Final = re.compile(r"^   RunTime=(\S+) TimeLimit=(\S+)", re.ASCII | re.MULTILINE)
+_TIME: Final = re.compile(r"(?:(\d{1,6})-)?(\d{1,2}):(\d{2}):(\d{2})", re.ASCII)
 # One relay for each node; a node that fails, or a relay, ends no other.
 _STEP: Final = (
     "srun --jobid {job}{component} --overlap --nodes={{count}} --ntasks={{count}} --ntasks-per-node=1 "
@@ -46,16 +51,38 @@ class Job:
 
     id: str
     parts: tuple[NodeList, ...]
+    left_s: int | None = None  # until Slurm ends it; None: it does not, or is not known to
 
 
-def job(name: str) -> Job:
+def here() -> str:
+    """The name of this host in Slurm: a task is told, and a node has its host's name as a rule."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+
+
+def job_elsewhere(name: str) -> Job | None:
+    """The job of this id, if Slurm is here and runs it: a question that nobody asked for, and need not be answered.
+
+    Raises UsageError where the id is that of several running jobs, UnreachableError where the controller is silent.
+    """
+    if not _ID.fullmatch(name) or shutil.which("scontrol") is None:
+        return None
+    try:
+        return job(name, UNASKED_SECONDS)
+    except NotFoundError:
+        return None
+
+
+def job(name: str, seconds: float = ANSWER_SECONDS) -> Job:
     """The job of this id (`4711`, `4711_3` of an array, `4711+1` a component). Raises ClientError."""
     if not _ID.fullmatch(name):
         raise UsageError(f"{name!r} is no id of a Slurm job: 4711, 4711_3 of an array, 4711+1 for a component.")
     # One question to the controller, where squeue asks for its partitions, too.
-    if "+" not in name and (found := of_record(_asked("scontrol", "--local", "show", "job", name)[0])) is not None:
-        return found
-    said, error = _asked("squeue", "--local", "--all", "--noheader", "--jobs", name, "--format=%A|%i|%T|%N")
+    if "+" not in name:
+        said, _ = _asked("scontrol", "--local", "show", "job", name, seconds=seconds)
+        if (found := of_record(said)) is not None:
+            return found
+    asked = ("squeue", "--local", "--all", "--noheader", "--jobs", name, "--format=%A|%i|%T|%N")
+    said, error = _asked(*asked, seconds=seconds)
     if error and "Invalid job id" not in error:
         raise UnreachableError(f"squeue failed: {printable(' '.join(error.split())[:500])}")
     return answered(name, said)
@@ -69,7 +96,18 @@ def of_record(untrusted: str) -> Job | None:
     found = [_only(pattern, untrusted) for pattern in (_RECORD_ID, _RECORD_STATE, _RECORD_NODES)]
     if "HetJobId=" in untrusted or not all(found) or found[1] != "RUNNING":
         return None
-    return Job(found[0], (NodeList(found[2]),))
+    return Job(found[0], (NodeList(found[2]),), _left_s(untrusted))
+
+
+def _left_s(untrusted: str) -> int | None:
+    times = _RECORD_TIMES.findall(untrusted)
+    ran, limit = (_TIME.fullmatch(time) for time in times[0]) if len(times) == 1 else (None, None)
+    return max(0, _seconds(limit) - _seconds(ran)) if ran and limit else None
+
+
+def _seconds(time: re.Match[str]) -> int:
+    days, hours, minutes, seconds = (int(part or 0) for part in time.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _only(pattern: re.Pattern[str], text: str) -> str:
@@ -125,16 +163,16 @@ async def unfit(hosts: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _asked(*command: str) -> tuple[str, str]:
+def _asked(*command: str, seconds: float = ANSWER_SECONDS) -> tuple[str, str]:
     """What it printed, and what it said where it failed. Raises UnreachableError."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
         )
     except OSError as error:
         why = f"{command[0]} cannot be run ({error.strerror}): is this a node of the cluster?"
         raise UnreachableError(why) from error
     except subprocess.TimeoutExpired as error:
-        why = f"Slurm's controller has not answered {command[0]} for {ANSWER_SECONDS:g} s."
+        why = f"Slurm's controller has not answered {command[0]} for {seconds:g} s."
         raise UnreachableError(why) from error
     return done.stdout, (done.stderr or f"exit code {done.returncode}") if done.returncode else ""

@@ -47,6 +47,16 @@ class StepProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTime:
+    """The median time that a rank's steps took before a capture, when nobody was recorded."""
+
+    host: str
+    rank: int
+    step_ns: int
+    recorded: bool  # by the capture: recorded steps take longer, so that they are no measure for the others
+
+
+@dataclass(frozen=True, slots=True)
 class Meeting:
     """The first step of a capture, and `why` it may not come; None: `why` not, and a moment has to do."""
 
@@ -132,11 +142,14 @@ def _without(targets: Sequence[pb.TargetStatus], ranks: Iterable[int]) -> list[s
 
 def _by_number(there: Sequence[pb.TargetStatus], options: pb.Options) -> Common:
     asked = range(options.begin_step, options.begin_step + options.iterations)
-    found = {name(target): _whole(target, asked) for target in there}
+    found: dict[tuple[str, str], range] = {}
+    for target in there:  # a rank's children have its number, and no steps; on another host it is another process
+        who = target.host, name(target)
+        found[who] = max(found.get(who, range(0)), _whole(target, asked), key=len)
     paired = [steps for steps in found.values() if steps]
     first = max((steps.start for steps in paired), default=asked.start)
     past = min((steps.stop for steps in paired), default=asked.start)
-    return Common(max(0, past - first), first, len(asked), tuple(who for who, steps in found.items() if not steps))
+    return Common(max(0, past - first), first, len(asked), tuple(who for (_, who), steps in found.items() if not steps))
 
 
 def _whole(target: pb.TargetStatus, asked: range) -> range:
@@ -149,9 +162,12 @@ def _whole(target: pb.TargetStatus, asked: range) -> range:
 def _by_clock(there: Sequence[pb.TargetStatus], asked: int) -> Common:
     """Within the time that all recorded: the steps at its ends are cut, and how long any was is not known."""
     overlap_ns = min(target.end_ns for target in there) - max(target.start_ns for target in there)
-    whole = {name(target): _fit(target.steps, overlap_ns) for target in there}
+    whole: dict[tuple[str, str], int] = {}
+    for target in there:
+        who = target.host, name(target)
+        whole[who] = max(whole.get(who, 0), _fit(target.steps, overlap_ns))
     paired = [count for count in whole.values() if count]
-    return Common(min(paired, default=0), None, asked, tuple(who for who, count in whole.items() if not count))
+    return Common(min(paired, default=0), None, asked, tuple(who for (_, who), count in whole.items() if not count))
 
 
 def _fit(steps: pb.RecordedSteps, overlap_ns: int) -> int:

@@ -43,6 +43,7 @@ class Way:
     fanout: int = FANOUT
     others: tuple[tuple[str, tuple[str, ...]], ...] = ()  # command lines of hosts that have another one
     absent: Mapping[str, str] = field(default_factory=dict)  # hosts that are known to be out of reach, and why
+    left_s: int | None = None  # until the hosts' job is out of time, when it was asked; None: not known
 
     def __post_init__(self) -> None:
         """Raises UsageError for a command that would reach the same place for all."""

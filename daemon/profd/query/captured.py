@@ -113,6 +113,7 @@ class Captured:
             "traces": [{**one.origin, "events": one.events} for one in self.members],
             "missing_ranks": _gaps(sorted(ranks), self._absent.ranks),
             "missing_hosts": list(self._absent.hosts),
+            "unread": list(self._absent.unread),
             "shared_ranks": sorted(rank for rank, count in ranks.items() if count > 1),
         }
 

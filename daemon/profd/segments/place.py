@@ -5,9 +5,10 @@ As engines read it. In a capture of many hosts a trace itself knows its host's c
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"  # how engines write that there is no value
@@ -20,6 +21,7 @@ class Absent:
 
     ranks: int = 0  # the capture was to have at least so many, from 0 on
     hosts: tuple[str, ...] = ()  # that it has no trace of
+    unread: Sequence[Mapping[str, Any]] = ()  # traces that are not what they are listed as: rank, host, trace, why
 
 
 def place_of(directory: Path) -> tuple[str, str | None] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,11 @@ _READ_BYTES: Final = 1 << 20
 _RANKS_MAX: Final = 1 << 31
 HOSTS_NAMED_MAX: Final = 4096  # of those that nothing came from
 NAME_CHARACTERS_MAX: Final = 255
+WHY_CHARACTERS_MAX: Final = 1000
+
+
+class Contradiction(BadTrace):
+    """A trace that is as it was written, and not what it was listed as."""
 
 
 class CommittedFile(msgspec.Struct, frozen=True):
@@ -85,6 +90,7 @@ class ExportedStore:
         self._directories: dict[str, Path] = {}
         self._absent: dict[str, Absent] = {}
         self._wrong: dict[str, BadTrace] = {}  # by what the directory says that it is
+        self._unread: list[BadTrace] = []  # traces of captures that answer without them, and say so
         for folder in sorted(root.glob(f"{_PREFIX}*")):
             try:
                 self._take(folder)
@@ -176,29 +182,40 @@ class ExportedStore:
         return next(one for one in self.root.glob(f"{_PREFIX}*") if unquote(one.name) == _PREFIX + capture)
 
     def _check_all(self) -> None:
-        for error in self._wrong.values():
+        for error in (*self._wrong.values(), *self._unread):
             raise error
 
     def _take(self, folder: Path) -> None:
         commit = _commit(folder)
         if unquote(folder.name) != _PREFIX + commit.capture:
             raise BadTrace(f"{folder / COMMIT_FILE} is of the capture {commit.capture[:100]!r}: copy that one anew.")
-        taken = {}
+        taken: dict[str, tuple[Path, TraceRecord]] = {}
+        unread: dict[str, Contradiction] = {}
         for one in commit.traces:
-            if one.trace in taken or one.trace in self._records:
-                raise BadTrace(
-                    f"{folder} has the trace {one.trace[:100]!r}, which is there already: remove one of them."
-                )
-            directory = _checked(folder, one)
-            record = _described(directory, one, commit.capture)
-            named = msgspec.structs.replace(record, capture=commit.capture, host=one.host or "")
-            taken[one.trace] = directory, named
-        self._absent[commit.capture] = _absent_of(commit)
+            try:
+                taken[one.trace] = self._taken(folder, commit.capture, one, taken)
+            except Contradiction as error:
+                if not one.capture or (not taken and one is commit.traces[-1]):
+                    raise
+                unread[one.trace] = error  # of one of many hosts, which keeps nobody from the others' traces
+        self._unread += unread.values()
+        self._absent[commit.capture] = _absent_of(commit, unread)
         digest = _sha256(folder / COMMIT_FILE)
         for trace, (directory, record) in taken.items():
             self._copies[trace] = f"{digest} {_copy_of(directory)}"
             self._directories[trace] = directory
             self._records[trace] = record
+
+    def _taken(
+        self, folder: Path, capture: str, one: CommittedTrace, others: Mapping[str, object]
+    ) -> tuple[Path, TraceRecord]:
+        """The trace, as it lies there and says of itself. BadTrace; Contradiction: it was written so."""
+        if one.trace in others or one.trace in self._records:
+            kind = BadTrace if one.trace in others else Contradiction
+            raise kind(f"{folder} has the trace {one.trace[:100]!r}, which is there already: remove one of them.")
+        directory = _checked(folder, one)
+        record = _described(directory, one, capture)
+        return directory, msgspec.structs.replace(record, capture=capture, host=one.host or "")
 
 
 def _commit(folder: Path) -> Commit:
@@ -222,11 +239,18 @@ def _commit(folder: Path) -> Commit:
     return commit
 
 
-def _absent_of(commit: Commit) -> Absent:
-    ranks = [one.rank + 1 for one in commit.missing if one.rank is not None and 0 <= one.rank < _RANKS_MAX]
+def _absent_of(commit: Commit, unread: Mapping[str, BadTrace]) -> Absent:
+    said = [
+        {"rank": one.rank, "host": one.host, "trace": one.trace, "why": str(unread[one.trace])[:WHY_CHARACTERS_MAX]}
+        for one in commit.traces
+        if one.trace in unread
+    ]
+    gone = [one.rank for one in commit.missing] + [one.rank for one in commit.traces if one.trace in unread]
+    ranks = [rank + 1 for rank in gone if rank is not None and 0 <= rank < _RANKS_MAX]
     there = {one.host for one in commit.traces}
     hosts = {one.host: None for one in commit.missing if one.host and one.host not in there}
-    return Absent(max(ranks, default=0), tuple(host[:NAME_CHARACTERS_MAX] for host in islice(hosts, HOSTS_NAMED_MAX)))
+    named = tuple(host[:NAME_CHARACTERS_MAX] for host in islice(hosts, HOSTS_NAMED_MAX))
+    return Absent(max(ranks, default=0), named, said)
 
 
 def _checked(folder: Path, one: CommittedTrace) -> Path:
@@ -245,16 +269,18 @@ def _checked(folder: Path, one: CommittedTrace) -> Path:
         directory /= part
         _expect(directory, stat.S_ISDIR(_mode(directory)), "no directory")
     if META_FILE not in one.files:
-        raise BadTrace(f"{folder / COMMIT_FILE} names no {META_FILE} of the trace {one.trace[:100]!r}: no export does.")
+        raise Contradiction(
+            f"{folder / COMMIT_FILE} names no {META_FILE} of the trace {one.trace[:100]!r}: no export does."
+        )
     for name, file in one.files.items():
         if "/" in name or name in (".", ".."):
             raise BadTrace(f"{folder / COMMIT_FILE} names a file {name[:100]!r}: no trace has such a one.")
         path = directory / name
         _expect(path, stat.S_ISREG(_mode(path)), "no plain file")
         size = path.lstat().st_size
-        most = META_BYTES_MAX if name == META_FILE else size  # that one is read whole, now
-        _expect(path, size <= most, f"larger than {most} bytes, and not written by profd")
         _expect(path, size == file.bytes, f"{size} bytes large, and was written with {file.bytes}")
+        if name == META_FILE and size > META_BYTES_MAX:  # that one is read whole, now
+            raise Contradiction(f"{path} is larger than {META_BYTES_MAX} bytes, and not written by profd.")
     _expect(
         directory / META_FILE, _sha256(directory / META_FILE) == one.files[META_FILE].sha256, "not what was written"
     )
@@ -283,16 +309,22 @@ def _described(directory: Path, one: CommittedTrace, capture: str) -> TraceRecor
     In a capture of many hosts each is called as its client does, and not as it calls itself. The rest of what it says
     may be as long as a host likes, and is not looked at: the traces of a capture are here together.
     """
-    members = read_members(directory)
-    meta = part_of(members, _Whose, str(directory / META_FILE))
+    try:
+        members = read_members(directory)
+        meta = part_of(members, _Whose, str(directory / META_FILE))
+        record = TraceRecord.of_members(one.trace, members)
+    except BadTrace as error:
+        raise Contradiction(str(error)) from error
     host = one.host if one.capture else meta.host or None
     said = meta.trace, meta.capture, meta.rank, host
     if said != (one.trace, one.capture or capture, one.rank, one.host):
-        raise BadTrace(f"{directory} is of trace, capture, rank, host {said}, and its {COMMIT_FILE} says otherwise.")
+        raise Contradiction(
+            f"{directory} is of trace, capture, rank, host {said}, and its {COMMIT_FILE} says otherwise."
+        )
     unnamed = {*(info.file for info in meta.segments), *([FLOWS_FILE] if meta.flows else [])} - one.files.keys()
     if unnamed:
-        raise BadTrace(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
-    return TraceRecord.of_members(one.trace, members)
+        raise Contradiction(f"{directory} has records in {min(unnamed)}, which its {COMMIT_FILE} does not name.")
+    return record
 
 
 def _copy_of(directory: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.disk.files import disk
-from profd.errors import Unavailable
+from profd.errors import InUse, Unavailable
 
 LOCK_FILE: Final = "store.lock"
 OFFLINE_WAIT_SECONDS: Final = 10.0  # for another offline verb; a daemon is not waited for
@@ -21,7 +21,7 @@ class StoreLock:
     """An exclusive flock on `store.lock`; the kernel lets go of it when the holder dies."""
 
     def __init__(self, root: Path, holder: str, wait_seconds: float = 0.0) -> None:
-        """Take it as `holder` ("daemon" or "offline"). Unavailable, naming who has it, after the wait."""
+        """Take it as `holder` ("daemon" or "offline"). InUse after the wait, Unavailable for a daemon's."""
         path = root / LOCK_FILE
         with disk(path, "Opening"):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -46,7 +46,7 @@ class StoreLock:
                         f"The store {root} belongs to a running profd{pid}: leave out --store and ask the daemon."
                     ) from error
                 if time.monotonic() >= deadline:
-                    raise Unavailable(f"The store {root} is in use{pid}: try again when that is done.") from error
+                    raise InUse(f"The store {root} is in use{pid}: try again when that is done.") from error
                 time.sleep(_POLL_SECONDS)
             else:
                 return
@@ -81,14 +81,14 @@ class ReadersLock:
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
     def exclude(self, wait_seconds: float) -> None:
-        """Be alone. Unavailable where somebody still reads after the wait."""
+        """Be alone. InUse where somebody still reads after the wait."""
         deadline = time.monotonic() + wait_seconds
         while True:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
-                    raise Unavailable(
+                    raise InUse(
                         f"Somebody reads traces of {self._traces.parent}: try again when that is done."
                     ) from error
                 time.sleep(_POLL_SECONDS)

@@ -249,7 +249,7 @@ def test_a_dry_run_touches_nothing(two: TwoHosts):
         (("start", "--via", "ssh {host}", "--rank", "0", "--duration", "1s"), "--via needs --hosts"),
         (("where", "--hosts", "n1", "--pid", "1"), "a pid means one process of one host"),
         (("wait", "f0", "--hosts", "n1"), "the whole id"),
-        (("show", "f0123456789ab", "--job", "4711"), "--job says where --via slurm goes"),
+        (("show", "f0123456789ab", "--hosts", "n1", "--job", "4711"), "--job names a job of Slurm's"),
         (("collect", "f0123456789ab", "--via", "slurm", "--to", "/nowhere"), "--via slurm needs one --job"),
         (("collect", "c0", "--to", "/nowhere"), "no capture of many hosts"),
         (("collect", "f0", "--to", "/nowhere", "--rate", "0"), "would bring nothing"),

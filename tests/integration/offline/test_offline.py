@@ -12,8 +12,9 @@ from typing import Any
 
 import duckdb
 import pytest
+from profclient.errors import BusyError
 from profclient.offline import OfflineTraces
-from profd.errors import Unavailable
+from profd.errors import InUse
 from profd.store.lock import StoreLock
 from profd.store.store import Store, StoreLimits
 
@@ -148,8 +149,9 @@ def test_readers_do_not_wait_for_each_other(ask, trace, tmp_path):
 def test_an_offline_writer_is_waited_for_and_named(tmp_path):
     (tmp_path / "state").mkdir()
     lock = StoreLock(tmp_path / "state", "offline")
-    with pytest.raises(Unavailable, match=r"in use \(pid \d+\)"):
+    with pytest.raises(InUse, match=r"in use \(pid \d+\)") as error:
         StoreLock(tmp_path / "state", "offline", wait_seconds=0.05)
+    assert error.value.exit_code == BusyError.exit_code
     lock.release()
     StoreLock(Path(tmp_path / "state"), "offline").release()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from profproto.v1 import capture_pb2
@@ -16,12 +16,22 @@ from profclient.cli.summary_view import print_capture
 from profclient.cli.units import ago, duration, parse_duration_ns
 from profclient.connection import Daemon
 
+if TYPE_CHECKING:
+    from profclient.fleet.records import Record
+
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of captures.")
+@click.option("--many-hosts", is_flag=True, help="Captures of many hosts that were begun here; no host is asked.")
 @json_option
-def captures(limit: int, as_json: bool) -> None:
-    """List captures, the latest first. REASON is the word of the program that asked for one itself."""
+def captures(limit: int, many_hosts: bool, as_json: bool) -> None:
+    """List captures, the latest first. REASON is the word of the program that asked for one itself.
+
+    With --many-hosts those that `start --hosts`, or of a job of Slurm's, began here; `profctl show` asks the hosts.
+    """
+    if many_hosts:
+        _of_many_hosts(limit, as_json)
+        return
     with Daemon() as daemon:
         request = capture_pb2.ListCapturesRequest(limit=limit)
         found = daemon.call(daemon.captures.ListCaptures, request).captures
@@ -46,6 +56,41 @@ def captures(limit: int, as_json: bool) -> None:
     ]
     wide = ("PIDS", "TRACES", "REASON")
     table(("CAPTURE", "WHEN", "OWNER", "STATE", "WINDOW", *wide), rows, wide=wide, nothing=("-",))
+
+
+def _of_many_hosts(limit: int, as_json: bool) -> None:
+    from profclient.fleet import records
+
+    found = records.newest(limit)
+    if as_json:
+        emit_json([_many_hosts_json(written_ns, record) for written_ns, record in found])
+        return
+    if not found:
+        say("No captures of many hosts were begun here. `profctl start --hosts 'n[1-2]' --job 77 -d 5s` makes one.")
+        return
+    rows = [
+        (
+            record.id,
+            ago(written_ns),
+            f"{len(record.way.hosts):,}",
+            f"{len(record.left_out):,}",
+            ", ".join(record.way.hosts),
+            record.collected or "-",
+        )
+        for written_ns, record in found
+    ]
+    wide = ("NAMES", "COLLECTED")
+    table(("CAPTURE", "WHEN", "HOSTS", "LEFT OUT", *wide), rows, wide=wide, nothing=("-",))
+
+
+def _many_hosts_json(written_ns: int, record: Record) -> dict[str, Any]:
+    return {
+        "capture": record.id,
+        "begun_ns": written_ns,
+        "hosts": list(record.way.hosts),
+        "left_out": dict(record.left_out),
+        "collected": record.collected or None,
+    }
 
 
 @click.command()

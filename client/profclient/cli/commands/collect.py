@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from profclient.cli.fleet_options import of_fleet, taken_up
 from profclient.cli.options import json_option
-from profclient.cli.output import counted, emit_json, one_line, say
-from profclient.cli.units import parse_size, size
+from profclient.cli.output import emit_json
+from profclient.cli.units import parse_size
 from profclient.errors import UsageError
-from profclient.layout import bytes_of
-
-if TYPE_CHECKING:
-    from profclient.fleet.records import Record
 
 
 @click.command()
@@ -49,31 +43,11 @@ def collect(
             f"{capture} is no capture of many hosts, whose ids begin with f. A capture of this host is written with: "
             "profctl export CAPTURE -f parquet --to DIR"
         )
-    import asyncio
+    from profclient.cli import gathering
 
-    from profclient.fleet.collect import collect as bring
-
-    written = asyncio.run(bring(record.way, record.id, folder, record.left_out.items(), bytes_per_second, most))
-    if written["traces"]:
-        _remember(record, folder)
+    written = gathering.gather(record, folder, bytes_per_second, most)
     if as_json:
         emit_json(written)
     else:
-        count = counted(len(written["traces"]), "trace")
-        say(f"{folder / ('capture=' + record.id)}: {count}, {size(bytes_of(written['traces']))}")
-        for one in written["missing"]:
-            rank = "" if one["rank"] is None else f" rank {one['rank']}"
-            say(f"  missing  {one_line(one['host'] + rank + ': ' + one['why'])}")
-        if written["traces"]:
-            say(f"next: profctl top {record.id} --by rank; elsewhere profctl --store {shlex.quote(str(folder))} top …")
-    ctx.exit(0 if not written["missing"] else 6 if written["traces"] else 1)
-
-
-def _remember(record: Record, folder: Path) -> None:
-    """The folder, for commands that name the capture alone."""
-    from profclient.fleet import records
-
-    try:
-        records.write(replace(record, collected=str(folder.resolve())))
-    except OSError as error:
-        say(f"warning: {records.folder()} cannot be written ({error.strerror}): questions will need --store")
+        gathering.print_gathered(written, folder)
+    ctx.exit(gathering.code(written))

@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from profproto.v1 import capture_pb2
 from profclient.as_json import capture_json
 from profclient.cli import capture_view, follow
 from profclient.cli.estimate_view import estimates_json, print_estimates
-from profclient.cli.fleet_options import fleet_options, way
+from profclient.cli.fleet_options import job_options, way
 from profclient.cli.interrupts import interrupts
 from profclient.cli.options import capture_options, json_option, options, selector, selector_options
 from profclient.cli.output import emit_json, say
@@ -29,12 +30,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @selector_options
-@fleet_options
+@job_options
 @capture_options
 @click.option(
     "--sample", type=click.IntRange(1, 4096), help="With --hosts: record so many ranks, spread over the hosts."
 )
 @click.option("--all", "all_ranks", is_flag=True, help="With --hosts: record every rank. [8, where there are over 16]")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --hosts: bring the traces into this folder when all is recorded, as `profctl collect` does.",
+)
 @click.option("--start-in", help="Begin the windows of all processes together, after this time.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and the expected cost; touch no process.")
 @click.option("--detach", is_flag=True, help="Return at once; `profctl wait` waits for the end.")
@@ -47,6 +53,7 @@ def start(
     /,
     sample: int | None,
     all_ranks: bool,
+    to: Path | None,
     start_in: str | None,
     dry_run: bool,
     detach: bool,
@@ -64,6 +71,7 @@ def start(
       profctl start --pid 1234 --iterations 5 --shapes --stacks
       profctl start --job 77 --duration 2s --dry-run
       profctl start --hosts 'node[001-064]' --job 77 --duration 2s
+      profctl start --job 4711 --iterations 5 --all              # of Slurm: on all of its nodes
     """
     hosts = way(values)
     chosen = selector(values)
@@ -78,9 +86,13 @@ def start(
     waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
     if hosts is not None:
         taken = _sample(sample, all_ranks, chosen)
-        ctx.exit(_on_hosts(hosts, chosen, asked, taken, start_in, dry_run, detach, waiting, request_id, as_json))
+        if to is not None and (detach or dry_run):
+            raise UsageError("--to brings the traces at the end: give it without --detach and without --dry-run.")
+        ctx.exit(_on_hosts(hosts, chosen, asked, taken, to, start_in, dry_run, detach, waiting, request_id, as_json))
     if sample:
         raise UsageError("--sample needs --hosts or --via slurm: on one host all ranks are recorded.")
+    if to is not None:
+        raise UsageError("--to needs --hosts; of this host: profctl export CAPTURE -f parquet --to DIR")
     with _of_slurm(chosen), Daemon() as daemon:
         if dry_run:
             _dry_run(daemon, chosen, asked, as_json)
@@ -102,13 +114,15 @@ def start(
 
 @contextmanager
 def _of_slurm(chosen: capture_pb2.Selector) -> Iterator[None]:
-    """Where Slurm is and no daemon, a login node most likely, an UnreachableError says how its jobs are reached."""
+    """Where Slurm is and no daemon, a login node most likely: UnreachableError says that it has no such job, either."""
     try:
         yield
     except UnreachableError as error:
         if not chosen.jobs or shutil.which("squeue") is None:
             raise
-        raise UnreachableError(f"{error}\nThe job runs on other hosts? `--via slurm` reaches them.") from error
+        raise UnreachableError(
+            f"{error}\nSlurm runs no such job on other hosts, as far as it was asked: `squeue` lists its jobs."
+        ) from error
 
 
 def _check_window(asked: capture_pb2.Options) -> None:
@@ -131,6 +145,7 @@ def _on_hosts(
     chosen: capture_pb2.Selector,
     asked: capture_pb2.Options,
     sample: int | None,
+    to: Path | None,
     start_in: str | None,
     dry_run: bool,
     detach: bool,
@@ -146,7 +161,7 @@ def _on_hosts(
     order = FleetOrder(fleet_commands.order_id(request_id), chosen, asked, lead_ns, sample)
     if dry_run:
         return fleet_commands.dry_run(hosts, order, as_json)
-    return fleet_commands.start(hosts, order, detach=detach, timeout=timeout, as_json=as_json)
+    return fleet_commands.start(hosts, order, detach=detach, timeout=timeout, as_json=as_json, to=to)
 
 
 def _dry_run(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import click
 from profproto.v1 import capture_pb2
 
 from profclient.cli.collectives_view import collectives_json, frame_json, print_collectives
-from profclient.cli.fleet_options import fleet_options, way
+from profclient.cli.fleet_options import job_options, way
 from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, one_line, say
 from profclient.cli.stacks_view import print_stacks
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @selector_options
-@fleet_options
+@job_options
 @click.option("--native", is_flag=True, help="Print native frames, too: pauses each process while it is read.")
 @json_option
 @click.pass_context

@@ -42,8 +42,9 @@ function heading(told) {
   const hosts = new Set(told.traces.map((/** @type {any} */ one) => one.host));
   const words = [counted(told.traces.length, "trace"), ranks.length && `${ranks.length === 1 ? "rank" : "ranks"} ${ranges(runs(ranks))}`];
   const missing = told.missing_ranks.length ? `; no trace of rank ${ranges(told.missing_ranks)}` : "";
-  const out = told.left_out.slice(0, LEFT_OUT).map((/** @type {any} */ one) => h("p", { class: "dim" }, printable(`Without ${placeOf(one)}: ${one.why}`)));
-  const more = told.left_out.length - LEFT_OUT;
+  const without = [...(told.unread ?? []), ...told.left_out]; // what is not as its host listed it, and what has not what was asked for
+  const out = without.slice(0, LEFT_OUT).map((/** @type {any} */ one) => h("p", { class: "dim" }, printable(`Without ${placeOf(one)}: ${one.why}`)));
+  const more = without.length - LEFT_OUT;
   return [
     h("p", {}, printable(`${words.filter(Boolean).join(", ")} on ${counted(hosts.size, "host")}${missing}.`)), ...out,
     more > 0 && h("p", { class: "dim" }, `… and without ${counted(more, "trace")} more; profctl ranks --json names them.`),

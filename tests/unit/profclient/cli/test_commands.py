@@ -1,9 +1,13 @@
 """profctl's command line: help, bad usage, exit codes. No daemon is needed for any of it."""
 
 import json
+import re
 
 import pytest
 from profclient.cli.app import commands, main
+from profclient.fleet import records
+from profclient.fleet.records import Record
+from profclient.fleet.way import Way
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -73,3 +77,24 @@ def test_completion(capsys):
     code, out, _ = run(capsys, "completion", "bash")
     assert code == 0
     assert "_PROFCTL_COMPLETE" in out
+
+
+def test_captures_of_many_hosts_are_listed_without_a_daemon(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PROFD_ADDRESS", f"unix:{tmp_path}/none.sock")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert run(capsys, "captures")[0] == 7
+    code, out, err = run(capsys, "captures", "--many-hosts")
+    assert (code, out) == (0, "")
+    assert "begun here" in err
+    records.write(Record("f0123456789ab", Way(("n1", "n2"), "ssh {host}"), {"n3": "no route"}, "/traces"))
+    code, out, _ = run(capsys, "captures", "--many-hosts")
+    assert code == 0
+    assert re.search(r"f0123456789ab .* 2  .* 1  .* n1, n2  .*/traces", out), out
+    (told,) = json.loads(run(capsys, "captures", "--many-hosts", "--json")[1])
+    assert told.pop("begun_ns") > 0
+    assert told == {
+        "capture": "f0123456789ab",
+        "hosts": ["n1", "n2"],
+        "left_out": {"n3": "no route"},
+        "collected": "/traces",
+    }

@@ -9,6 +9,7 @@ import pytest
 from profclient.cli.fleet_view import FleetProgress, print_outcome
 from profclient.fleet.machine import Began, Fleet, HostState, Stand
 from profclient.fleet.outcome import Outcome
+from profclient.fleet.steps import StepTime
 from profproto.v1 import capture_pb2 as pb
 
 ID = "f0123456789ab"
@@ -45,6 +46,28 @@ def test_a_rank_without_steps_is_named(capsys: pytest.CaptureFixture[str]) -> No
     assert "were asked for" not in said
     said = told(capsys, rank(0, **asked), rank(1, **asked))
     assert "steps in the time that all recorded each had at least 8 whole steps" in said
+
+
+def test_a_lost_host_records_no_more_as_far_as_anybody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = rank(1, pb.STATE_RECORDING)
+    gone.stand, gone.why, gone.kind = Stand.LOST, "the step has ended", "unreachable"
+    said = told(capsys, rank(0), gone)
+    assert f"capture {ID}: partial" in said
+    assert "processes 1 stored missing n1 is lost: the step has ended" in said
+    assert f"next: profctl wait {ID} (a lost host keeps what it recorded" in said
+
+
+def test_the_pace_of_ranks_that_are_not_recorded_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    host = rank(0)
+    host.chosen = [0]
+    times = [StepTime("n0", 0, SECOND, True), StepTime("n0", 1, SECOND, False), StepTime("n1", 2, 2 * SECOND, False)]
+    outcome = Outcome(ID, {"n0": host}, sampled_of=3, step_times=times)
+    print_outcome(outcome)
+    said = " ".join(capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ").split())
+    pace = "steps of 3 ranks took 1.00 s (median), at most 2.00 s: rank 2 of n1, which was not recorded"
+    assert pace in said, said
+    told = outcome.to_json()["sample"]["step_times"]
+    assert told[2] == {"host": "n1", "rank": 2, "step_ns": 2 * SECOND, "recorded": False}
 
 
 def test_who_may_record_later_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,4 +13,4 @@ def test_the_way_to_a_job_of_slurm_is_told(monkeypatch, jobs, squeue, told):
     monkeypatch.setattr("shutil.which", lambda name: squeue)
     with pytest.raises(UnreachableError) as error, start._of_slurm(capture_pb2.Selector(jobs=jobs)):
         raise UnreachableError("no profd listens at /run/profd/profd.sock.")
-    assert ("--via slurm" in str(error.value)) == told
+    assert ("Slurm runs no such job" in str(error.value)) == told

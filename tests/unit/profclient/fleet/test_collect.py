@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 from profclient.errors import ClientError, NotFoundError, UsageError
+from profclient.fleet import collect as collecting
 from profclient.fleet import way as ways
 from profclient.fleet.collect import HOST_BYTES_MAX, collect
 from profclient.fleet.host import Disconnected
@@ -25,6 +28,7 @@ from profproto.v1 import query_pb2
 
 from tests.support.bundles import bundle
 from tests.support.cancelled import assert_writes_nowhere
+from tests.support.small_disk import free_bytes, small_disk
 
 ID = "f0123456789ab"
 
@@ -237,6 +241,53 @@ async def test_a_host_gets_no_more_of_the_disk_than_leaves_a_reserve(
     written = await collected(monkeypatch, tmp_path, hostile)
     assert "5% of the disk stay free" in written["missing"][0]["why"]
     assert hostile.sent <= (3 << 20) + (1 << 16)  # as much again is needed where it is unpacked
+
+
+async def test_a_disk_that_is_full_keeps_nothing_of_the_host_and_takes_others_afterwards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path, "4m") as folder:
+        free = free_bytes(folder)
+        written = await collected(monkeypatch, folder, PlayedHost("n1", target(rank=0), endless=True))
+        assert "5% of the disk stay free" in written["missing"][0]["why"]
+        assert (list(folder.iterdir()), free_bytes(folder)) == ([], free)
+        written = await collected(monkeypatch, folder, PlayedHost("n2", target("2def")))
+        assert [one["host"] for one in written["traces"]] == ["n2"]
+        # AND one that is full to the last byte is named, with what the system says
+        (folder / "others").write_bytes(bytes(free_bytes(folder)))
+        monkeypatch.setattr(collecting, "FREE_MIN", -1.0)
+        with pytest.raises(UsageError, match="No space left"):
+            await collected(monkeypatch, folder / "there", PlayedHost("n1", target(rank=0), endless=True))
+
+
+async def test_a_disk_that_stands_still_keeps_no_other_host_waiting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    standing, asked = threading.Event(), threading.Event()
+
+    class Standing(io.BytesIO):
+        """Takes nothing before another host has been asked for its traces."""
+
+        def write(self, data: Any) -> int:
+            standing.set()
+            assert asked.wait(20)
+            return super().write(data)
+
+    class Second(PlayedHost):
+        async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+            if request.name == "export":
+                asked.set()
+            async for piece in super().ask(request):
+                yield piece
+
+        async def call(self, method: str, request: Any) -> pb.Capture:
+            assert await asyncio.to_thread(standing.wait, 20)
+            return await super().call(method, request)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Standing())
+    hosts = PlayedHost("n1", target(rank=0)), Second("n2", target("2def", rank=1))
+    written = await collected(monkeypatch, tmp_path, *hosts)
+    assert [one["host"] for one in written["traces"]] == ["n1", "n2"]
 
 
 async def test_an_id_of_a_capture_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -48,7 +48,10 @@ class PlayedHost:
         self.asked.append((method, request))
         self._fail(method)
         if method == "EstimateCapture":
-            of_ranks = [pb.TargetEstimate(source="sdk", target=pb.TargetStatus(rank=rank)) for rank in self.ranks]
+            of_ranks = [
+                pb.TargetEstimate(source="sdk", target=pb.TargetStatus(rank=rank), steps=self.steps(rank, request))
+                for rank in self.ranks
+            ]
             return pb.EstimateCaptureResponse(targets=of_ranks or [pb.TargetEstimate(source="sdk")])
         return self._capture(pb.STATE_ARMED)
 
@@ -56,6 +59,10 @@ class PlayedHost:
         self.asked.append(("WatchCapture", request))
         self._fail("WatchCapture")
         yield self._capture(pb.STATE_STORED)
+
+    def steps(self, rank: int, request: Any) -> pb.ProgramSteps | None:
+        """Rank 0 has not begun one."""
+        return pb.ProgramSteps(begun=min(rank, 1), step_ns=rank * SECOND) if request.steps else None
 
     def names(self) -> list[str]:
         return [method for method, _ in self.asked]
@@ -137,6 +144,20 @@ async def test_many_ranks_are_sampled_unless_all_are_meant(hosts, ranks, order, 
     assert [host for host, state in fleet.hosts.items() if state.stand is Stand.NOTHING] == list(
         set("ab") - set(chosen)
     )
+
+
+async def test_steps_of_ranks_that_are_not_recorded_are_told_as_they_were_before(hosts):
+    hosts["a"].ranks, hosts["b"].ranks = range(3), range(3, 5)
+    drive = Drive(Way(("a", "b"), "x {host}"))
+    fleet = await drive.record(replace(ORDER, sample=2))
+    recorded = [rank for state in fleet.hosts.values() for rank in state.chosen]
+    assert len(recorded) == 2
+    told = [(one.host, one.rank, one.step_ns, one.recorded) for one in drive.step_times]
+    assert told == [("ab"[rank > 2], rank, rank * SECOND, rank in recorded) for rank in range(1, 5)]
+    # AND where all are recorded there is nobody to be compared with
+    drive = Drive(Way(("a", "b"), "x {host}"))
+    await drive.record(replace(ORDER, options=pb.Options(iterations=5), sample=0))
+    assert drive.step_times == []
 
 
 async def test_a_longer_lead_is_kept(hosts):

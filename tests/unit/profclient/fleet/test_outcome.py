@@ -24,6 +24,12 @@ def outcome(*hosts: HostState, **more: Any) -> Outcome:
 STORED, PARTIAL, FAILED, BUSY = pb.STATE_STORED, pb.STATE_PARTIAL, pb.STATE_FAILED, pb.STATE_BUSY
 
 
+def lost(*states: Any) -> HostState:
+    found = over(*states)
+    found.stand, found.why, found.kind = Stand.LOST, "the carrier ended", "unreachable"
+    return found
+
+
 @pytest.mark.parametrize(
     ("found", "state", "code"),
     [
@@ -47,6 +53,9 @@ STORED, PARTIAL, FAILED, BUSY = pb.STATE_STORED, pb.STATE_PARTIAL, pb.STATE_FAIL
         (outcome(over(FAILED)), "failed", 1),
         (outcome(over(pb.STATE_CANCELLED)), "cancelled", 1),
         (outcome(over(pb.STATE_RECORDING)), "recording", 1),
+        # What became of it on a host that does not answer any more is not known, and nothing is waited for.
+        (outcome(lost(pb.STATE_RECORDING), lost(pb.STATE_RECORDING)), "lost", 7),
+        (outcome(lost(pb.STATE_RECORDING), over(STORED)), "partial", 6),
         (outcome(out("unreachable"), out("unreachable")), "failed", 7),
         (outcome(out("denied")), "failed", 4),
         (outcome(out("not_found", Stand.NOTHING)), "failed", 3),

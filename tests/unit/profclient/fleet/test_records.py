@@ -1,6 +1,7 @@
 """The user's own files of captures of many hosts."""
 
 import json
+import os
 
 import pytest
 from profclient.errors import NotFoundError, UsageError
@@ -55,3 +56,13 @@ def test_the_oldest_go(monkeypatch):
     for number in range(4):
         records.write(Record(f"f{number}123456789ab", WAY))
     assert sorted(path.stem for path in records.folder().iterdir()) == ["f2123456789ab", "f3123456789ab"]
+
+
+def test_the_latest_come_first_and_damaged_ones_hide_no_other():
+    for number in range(4):
+        records.write(Record(f"f{number}123456789ab", WAY))
+        os.utime(records.folder() / f"f{number}123456789ab.json", ns=(0, number))
+    (records.folder() / "f2123456789ab.json").write_text("[")
+    os.utime(records.folder() / "f2123456789ab.json", ns=(0, 2))
+    assert [(written_ns, record.id[:2]) for written_ns, record in records.newest(3)] == [(3, "f3"), (1, "f1")]
+    assert records.newest(1)[0][1].way == WAY

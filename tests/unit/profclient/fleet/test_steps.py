@@ -141,6 +141,21 @@ def test_a_rank_that_one_host_recorded_is_not_missing_on_another():
     assert common([first, second, ended(other)]) == Common(5, 100, 5)
 
 
+@pytest.mark.parametrize("options", [AT_STEP, BY_CLOCK], ids=["by step", "by clock"])
+@pytest.mark.parametrize("there", ["n1", "n2"])
+def test_processes_of_one_number_hide_no_other(options, there):
+    """GIVEN a rank without steps and another process of its number: a child of it, or one that lies on another host."""
+    steps = pb.RecordedSteps(first=99, count=7, step_ns=100 * MS)
+    captures = captured(steps, None, steps, **options)
+    for capture, host in zip(captures, ("n0", "n1", there), strict=True):
+        capture.targets[0].host = host
+    captures[2].targets[0].rank = 1
+    for order in (captures, captures[::-1]):
+        found = common(order)
+        assert found is not None
+        assert found.unpaired == (() if there == "n1" else ("rank 1",))
+
+
 def test_it_is_no_question_of_steps():
     assert common(captured(WHOLE, WHOLE, duration_ns=1)) is None
     assert common(captured(WHOLE, **AT_STEP)) is None  # of one process

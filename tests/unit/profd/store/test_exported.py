@@ -110,6 +110,66 @@ async def test_what_a_commit_calls_missing_is_bounded(root: Path, lie: dict[str,
     assert (answer["missing_ranks"], answer["missing_hosts"]) == ([], [])
 
 
+def _of_many_hosts(root: Path, **files: Any) -> None:
+    """The same capture as `collect` writes it, which names the capture of each host; `files`: those of the first."""
+    commit = _files(committed(root), **files) if files else committed(root)
+    _commit(root, {**commit, "traces": [{**one, "capture": CAPTURE} for one in commit["traces"]]})
+
+
+async def assert_answers_without_the_first(root: Path, why: str) -> None:
+    answer = await of_capture(root, "traces")
+    assert sorted(one["trace"] for one in answer["traces"]) == ["child", "loader", "rank1"]
+    (unread,) = answer["unread"]
+    assert (unread["rank"], unread["host"], unread["trace"]) == (0, "node0", "rank0")
+    assert why in unread["why"]
+    assert answer["missing_ranks"] == [[0, 0]]
+    with pytest.raises(BadTrace, match=why):  # a list without it would hide it
+        ExportedStore(root).newest_first()
+    with pytest.raises(BadTrace, match=why):
+        ExportedStore(root).get("rank0")
+
+
+async def test_a_trace_that_is_not_what_its_host_lists_keeps_nobody_from_the_others(root: Path) -> None:
+    path = segment(root).with_name("meta.json")
+    whole = path.read_text()
+    for text, why in [
+        (whole.replace('"rank":0', '"rank":7'), "says otherwise"),
+        (whole.replace('"trace":"rank0"', '"trace":"x"'), "says otherwise"),
+        (whole[:-10], "damaged"),
+        (json.dumps({**json.loads(whole), "lost": [{"stage": "", "reason": "", "count": 1}] * 200_000}), "says more"),
+        (whole.replace("segment-00000", "segment-00009"), "has records in segment-00009.parquet"),
+    ]:
+        path.write_text(text)
+        _of_many_hosts(root, **{"meta.json": _stated(path)})
+        await assert_answers_without_the_first(root, why)
+    os.truncate(path, 1 << 40)
+    _of_many_hosts(root, **{"meta.json": {"bytes": 1 << 40, "sha256": ""}})
+    await assert_answers_without_the_first(root, "larger than")
+    commit = committed(root)
+    _commit(root, _first(commit, files={}))
+    await assert_answers_without_the_first(root, "names no meta.json")
+
+
+async def test_an_id_that_another_capture_has_is_read_there(root: Path) -> None:
+    """GIVEN a second capture in the folder, of a host that lists a trace by the id of one that is there."""
+    _of_many_hosts(root)
+    second = root / "capture=f0123456789ab"
+    shutil.copytree(root / f"capture={CAPTURE}", second)
+    other = {**committed(root), "capture": "f0123456789ab"}
+    (second / COMMIT_FILE).write_text(json.dumps(other))
+    assert len(ExportedStore(root).with_capture_prefix(CAPTURE)) == len(RANKS)
+    with pytest.raises(BadTrace, match="which is there already"):
+        ExportedStore(root).with_capture_prefix("f0")
+
+
+async def test_a_copy_that_is_damaged_is_refused_of_many_hosts_too(root: Path) -> None:
+    _of_many_hosts(root)
+    path = segment(root).with_name("meta.json")
+    path.write_text(path.read_text().replace('"rank":0', '"rank":7'))
+    with pytest.raises(BadTrace, match=r"meta\.json is not what was written"):
+        ExportedStore(root).with_capture_prefix(CAPTURE)
+
+
 def test_bytes_that_changed_are_found_when_they_are_looked_for(root: Path) -> None:
     path = segment(root)
     data = bytearray(path.read_bytes())

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from profd.errors import Exhausted, Unavailable
+from profd.errors import Exhausted, InUse, Unavailable
 from profd.segments.meta import FORMAT, read_meta
 from profd.segments.reader import TraceReader
 from profd.segments.rewrite import rewritten
@@ -88,7 +88,7 @@ def test_readers_end_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     """They have no lock of the store, and would find files of two formats."""
     store.unlock()
     other = Store(store.root, LIMITS)
-    with pytest.raises(Unavailable, match="Somebody reads traces of"):
+    with pytest.raises(InUse, match="Somebody reads traces of"):
         upgrade(other, rewritten, wait_seconds=0)
     assert read_meta(store.directory(OLD[0])).format == 1
     assert plain(TraceReader(store.directory(OLD[0])).read()) == EXPECTED
