@@ -7,6 +7,7 @@ an argument `@key`.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,16 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profd.errors import BadInput, Exhausted
+from profd.errors import BadInput, BadTrace, Exhausted
 from profd.events import ArgColumn, EventTable
 from profd.events.table import Array
 from profd.limits import SQL_ARGS_MAX
 from profd.segments.columns import LIST_ARG
+from profd.segments.meta import REMEDY
 
 REST: Final = "@extra"
 PREFIX: Final = "arg."
 TOO_MANY: Final = f"there are more than {SQL_ARGS_MAX:,} arguments: ask about a step or a window (--step, --window)"
 _REST_MAX: Final = SQL_ARGS_MAX // 10  # of a segment, which are Python's
+_DIGITS_MAX: Final = 1000  # Python takes its time over longer ones, and refuses very long ones: they stay text
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -69,7 +72,7 @@ def _of_rest(arg: ArgColumn, objects: Sequence[str], wanted: Collection[str] | N
     codes: list[int] = []
     said: list[tuple[str, float | None]] = []
     for row, code in zip(arg.rows.tolist(), arg.values.tolist(), strict=True):
-        for key, value in json.loads(objects[code]).items():
+        for key, value in _members(objects[code]).items():
             if wanted is None or key in wanted:
                 rows.append(row)
                 codes.append(known.setdefault(key, len(known)))
@@ -79,6 +82,25 @@ def _of_rest(arg: ArgColumn, objects: Sequence[str], wanted: Collection[str] | N
     texts, numbers = zip(*said, strict=True) if said else ((), ())
     keys = _keys([clean(key) for key in known], np.array(codes, dtype=np.int32))
     return Values(keys, np.array(rows, np.int64), pa.array(texts, pa.string()), pa.array(numbers, pa.float64()))
+
+
+def _members(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, parse_int=_int, parse_float=_float)
+    except (ValueError, RecursionError) as error:
+        raise BadTrace(f"arguments of an event are no JSON ({error}): the trace is damaged. {REMEDY}") from error
+    if not isinstance(found, dict):
+        raise BadTrace(f"arguments of an event are no JSON object: the trace is damaged. {REMEDY}")
+    return found
+
+
+def _int(digits: str) -> int | str:
+    return int(digits) if len(digits) < _DIGITS_MAX else digits
+
+
+def _float(number: str) -> float | str:
+    value = float(number)
+    return value if math.isfinite(value) else number
 
 
 def _keys(words: list[str], codes: Array) -> pa.DictionaryArray:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from profd.errors import BadInput, Denied, Exhausted, ProfdError
-from profd.events import ArgColumn, Kind
+from profd.errors import BadInput, BadTrace, Denied, Exhausted, ProfdError
+from profd.events import ArgColumn, Dictionary, Kind
 from profd.limits import ARG_KEYS_MAX, QUERY_ROWS_MAX
 from profd.query import sql as module
 from profd.query.sql import sql
@@ -302,6 +302,31 @@ def test_no_argument_is_left_out_however_many_keys_there_are(tmp_path: Path) -> 
     asked = ask(trace, question)["rows"]
     assert (asked[1], asked[last]) == (["1", *[None] * 4], [None, str(last), *[None] * 3])
     assert asked[-1] == [None, None, "1.5", "true", "[1]"]
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"a": ' + "[" * 100_000])
+def test_arguments_beyond_the_limit_that_are_no_object_are_damage(text: str, tmp_path: Path) -> None:
+    table = table_of([Event("mul", 0, 5, fields={"process": 0})])
+    words = Dictionary([text])
+    table.args["@extra", "json"] = ArgColumn("json", np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), words)
+    trace = store(table, tmp_path / "t")
+    for question in ("select * from args", 'select "arg.a" from events'):
+        with pytest.raises(BadTrace, match="no JSON"):
+            ask(trace, question)
+
+
+def test_numbers_beyond_the_limit_of_keys_are_as_they_came(tmp_path: Path) -> None:
+    table = table_of([Event("mul", 0, 5, fields={"process": 0})])
+    huge = "9" * 5000
+    words = Dictionary([f'{{"huge": {huge}, "wide": 1e999, "big": {2**70}, "half": 0.5}}'])
+    table.args["@extra", "json"] = ArgColumn("json", np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), words)
+    trace = store(table, tmp_path / "t")
+    assert ask(trace, "select key, value, number from args")["rows"] == [
+        ["huge", huge, None],
+        ["wide", "1e999", None],
+        ["big", str(2**70), None],
+        ["half", "0.5", 0.5],
+    ]
 
 
 def test_the_operator_around_each_event(tmp_path: Path) -> None:
