@@ -78,10 +78,21 @@ def sum_stored(
     phase does not (`phases`, as many), it lasts less than nothing, or it lasts and has no own time. Or a code is none.
     """
 
-def count_pairs(group: Int32, wanted: UInt8, kind: Int32, of_kind: int, code: Int32, codes: int) -> tuple[Int64, Int64]:
-    """Of each pair of a wanted group (a flag each) and a code, among rows of one kind: (its first row, how many rows).
+def count_pairs(
+    group: Int32,
+    groups: int,
+    name: Int32,
+    wanted: UInt8,
+    kind: Int32 | UInt8,
+    of_kind: int,
+    code: Int32,
+    codes: int,
+    counted: UInt8 | None = None,
+) -> tuple[Int64, Int64]:
+    """Of each pair of a group and a code: (its first row, how many rows).
 
-    Rows whose code is -1, or not below `codes`, are left out.
+    Of rows of one kind that are counted (not 0; None: all are) and have a name that is wanted (a flag each; the last is
+    for no name). Rows whose code is -1, or not below `codes`, are left out.
     """
 
 def rows_of_pairs(

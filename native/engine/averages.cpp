@@ -219,28 +219,47 @@ nb::object sum_stored(In<std::int32_t> name, std::size_t names, In<std::int32_t>
   return nb::make_tuple(group.array(), to_array(first), to_array(count), to_array(took), to_array(alone));
 }
 
-nb::tuple count_pairs(In<std::int32_t> group, In<std::uint8_t> wanted, In<std::int32_t> kind, std::int32_t of_kind,
-                      In<std::int32_t> code, std::size_t codes) {
-  const std::size_t n = group.shape(0), groups = wanted.shape(0);
+// (first row of each pair of group and code, how many rows have it): of rows of this kind that have a name that is wanted
+// and are counted; no `counted`: all are. The last of `wanted` answers for no name.
+template <typename Kind>
+nb::tuple count_pairs(In<std::int32_t> group, std::size_t groups, In<std::int32_t> name, In<std::uint8_t> wanted,
+                      In<Kind> kind, std::int32_t of_kind, In<std::int32_t> code, std::size_t codes,
+                      std::optional<In<std::uint8_t>> counted) {
+  const std::size_t n = group.shape(0), names = wanted.shape(0);
   require_aligned(group, "group");
-  require_column(kind, n, "kind");
-  require_column(code, n, "code");
+  require_column(name, n, "name"), require_column(kind, n, "kind"), require_column(code, n, "code");
+  if (counted) require_column(*counted, n, "counted");
+  require(names > 0 && n < std::size_t{1} << 31, "there are more rows than can be numbered");
   const std::uint64_t space = key_space({std::max<std::uint64_t>(groups, 1), std::max<std::uint64_t>(codes, 1)});
+  Buffer<std::int32_t> rows(n + 1);
   std::vector<std::int64_t> first, count;
   {
     nb::gil_scoped_release release;
+    const std::int32_t *const group_of = group.data(), *const name_of = name.data(), *const code_of = code.data();
+    const std::uint8_t all = 1, *const is_wanted = wanted.data(), *const counts = counted ? counted->data() : &all;
+    const std::size_t step = counted ? 1 : 0;
+    const Kind* const kinds = kind.data();
+    std::int32_t* const some = rows.data();
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < n; ++i) {  // names come in any order: no branch is guessed well
+      const std::int32_t own = name_of[i];
+      require(own >= -1 && own < static_cast<std::int64_t>(names) - 1, "a name is out of range");
+      const std::size_t place = own < 0 ? names - 1 : static_cast<std::size_t>(own);
+      some[found] = static_cast<std::int32_t>(i);
+      found += static_cast<std::size_t>((is_wanted[place] != 0) & (kinds[i] == of_kind) & (counts[i * step] != 0) &
+                                        (static_cast<std::uint32_t>(code_of[i]) < codes));
+    }
     Numbering numbers(space);
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::int32_t of_row = group.data()[i];
-      require(Stored::within(of_row, groups), "a group number is out of range");
-      if (!wanted.data()[of_row] || kind.data()[i] != of_kind || !Stored::within(code.data()[i], codes)) continue;
-      const std::uint64_t key = static_cast<std::uint64_t>(of_row) * codes + static_cast<std::uint64_t>(code.data()[i]);
+    for (std::size_t k = 0; k < found; ++k) {
+      const auto i = static_cast<std::size_t>(some[k]);
+      require(Stored::within(group_of[i], groups), "a group number is out of range");
+      const std::uint64_t key = static_cast<std::uint64_t>(group_of[i]) * codes + static_cast<std::uint64_t>(code_of[i]);
       const std::int32_t id = numbers.of(key, static_cast<std::int32_t>(first.size()));
       if (static_cast<std::size_t>(id) == first.size()) {
-        first.push_back(static_cast<std::int64_t>(i));
+        first.push_back(some[k]);
         count.push_back(0);
       }
-      ++count[id];
+      ++count[static_cast<std::size_t>(id)];
     }
   }
   return nb::make_tuple(to_array(first), to_array(count));
@@ -292,8 +311,12 @@ void bind_averages(nb::module_& m) {
   m.def("allowed", &allowed, nb::arg("rules").noconvert());
   m.def("sum_groups", &sum_groups, nb::arg("keys").noconvert(), nb::arg("counted").noconvert(),
         nb::arg("values").noconvert());
-  m.def("count_pairs", &count_pairs, nb::arg("group").noconvert(), nb::arg("wanted").noconvert(),
-        nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("code").noconvert(), nb::arg("codes"));
+  const auto count_pairs_of = [&m](auto count) {
+    m.def("count_pairs", count, nb::arg("group").noconvert(), nb::arg("groups"), nb::arg("name").noconvert(),
+          nb::arg("wanted").noconvert(), nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("code").noconvert(),
+          nb::arg("codes"), nb::arg("counted").noconvert() = nb::none());
+  };
+  count_pairs_of(&count_pairs<std::int32_t>), count_pairs_of(&count_pairs<std::uint8_t>);
   m.def("rows_of_pairs", &rows_of_pairs, nb::arg("name").noconvert(), nb::arg("wanted").noconvert(),
         nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("counted").noconvert(), nb::arg("code").noconvert(),
         nb::arg("codes"));

@@ -300,12 +300,14 @@ class StoredView {
       device[row] += rows_.lasting[work_[k]];
       sums_of(row).launched += rows_.lasting[work_[k]];
     }
-    each_from_leaves([&, own = device.data(), above = above_.data(), group = group_.data(), n = n_,
+    bool beyond = false;
+    each_from_leaves([&beyond, own = device.data(), above = above_.data(), group = group_.data(), n = n_,
                       sums = sums_.data()](std::size_t i) {
       own[place_of(above[i], n)] += own[i];
       std::int64_t& sum = sums[group[i]].device;
-      beyond_ |= __builtin_add_overflow(sum, own[i], &sum);
+      beyond |= __builtin_add_overflow(sum, own[i], &sum);
     });
+    beyond_ |= beyond;
     return device;
   }
 

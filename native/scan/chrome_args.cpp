@@ -204,7 +204,9 @@ bool ChromeArgs::take_extra(Row& row) {
   scratch_.assign(1, '{');
   for (const Field* field : extra_) {
     if (scratch_.size() > 1) scratch_ += ", ";
-    append_quoted(scratch_, field->key);
+    std::string_view key = field->key;
+    if (key.starts_with("@@")) key.remove_prefix(1);  // an argument, as `resolve` has renamed it
+    append_quoted(scratch_, key);
     scratch_ += ": ";
     scratch_ += field->value.token;
   }

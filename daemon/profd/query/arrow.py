@@ -17,6 +17,7 @@ from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
+from profd.query.arg_values import NO_ARGS, ArgColumns
 from profd.query.part import numbers_of, places_of
 from profd.query.view import durations
 from profd.query.whole import check_size
@@ -58,26 +59,26 @@ EVENTS_SCHEMA: Final = pa.schema(
 
 
 def events_arrow(
-    reader: TraceReader, wanted: Collection[str] = EVENTS_SCHEMA.names, window: Window | None = None
+    reader: TraceReader,
+    wanted: Collection[str] = EVENTS_SCHEMA.names,
+    window: Window | None = None,
+    args: ArgColumns = NO_ARGS,
 ) -> pa.Table:
     """One row per event in start order: `row`, the columns of the trace, `duration_ns`, `op`; or some of these.
 
     `wanted`: names of EVENTS_SCHEMA. `window`: only events with a part in it, as `TraceReader.iterate` has them; they
-    are whole. A column that no event has is there and null. Exhausted for more than can be held at once.
+    are whole. `args`: columns behind these. A column that no event has is there and null. Exhausted for more than can
+    be held at once.
     """
     check_size(reader.rows_at_most(window), "ask with --step or --window")
-    tables = list(_tables(reader, wanted, window))
-    columns = {
-        name: _whole(reader, _SOURCES.get(name, name), [table[name] for table in tables])
-        for name in EVENTS_SCHEMA.names
-        if name in wanted
-    }
-    return pa.table(columns)
+    tables = list(_tables(reader, wanted, window, args))
+    schema = events_schema(wanted, args)
+    return pa.table([_whole(reader, field, [table[field.name] for table in tables]) for field in schema], schema=schema)
 
 
-def events_schema(wanted: Collection[str]) -> pa.Schema:
+def events_schema(wanted: Collection[str], args: ArgColumns = NO_ARGS) -> pa.Schema:
     """Of these columns."""
-    return pa.schema([field for field in EVENTS_SCHEMA if field.name in wanted])
+    return pa.schema([*(field for field in EVENTS_SCHEMA if field.name in wanted), *args.schema])
 
 
 class Stream:
@@ -90,25 +91,30 @@ class Stream:
         return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
 
 
-def events_stream(reader: TraceReader, wanted: Collection[str], window: Window | None = None) -> Stream:
+def events_stream(
+    reader: TraceReader, wanted: Collection[str], window: Window | None = None, args: ArgColumns = NO_ARGS
+) -> Stream:
     """As `events_arrow`, of any number of events."""
-    schema = events_schema(wanted)
+    schema = events_schema(wanted, args)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for table in _tables(reader, wanted, window):
-            chunks = [_whole(reader, _SOURCES.get(name, name), [table[name]]).chunk(0) for name in schema.names]
+        for table in _tables(reader, wanted, window, args):
+            chunks = [_whole(reader, field, [table[field.name]]).chunk(0) for field in schema]
             yield pa.RecordBatch.from_arrays(chunks, schema=schema)
 
     return Stream(schema, batches)
 
 
-def _tables(reader: TraceReader, wanted: Collection[str], window: Window | None) -> Iterator[dict[str, pa.Array]]:
+def _tables(
+    reader: TraceReader, wanted: Collection[str], window: Window | None, args: ArgColumns
+) -> Iterator[dict[str, pa.Array]]:
     """A segment at a time, words as codes."""
     made = {source for name, sources in _MADE.items() if name in wanted for source in sources}
     stored = [name for name in COLUMNS if RENAMED.get(name, name) in wanted or name in made]
-    for table in reader.iterate(stored, args=False, window=window):
+    for table in reader.iterate(stored, args=args.read or False, window=window):
         row = numbers_of(table)
         found = {RENAMED.get(name, name): _column(table, name) for name in stored}
+        found |= args.columns(table)
         found["row"] = pa.array(row)
         if "duration_ns" in wanted:
             found["duration_ns"] = pa.array(durations(table), mask=table.column("end") == NO_END)
@@ -159,13 +165,12 @@ def _column(table: EventTable, name: str) -> pa.Array:
     return encode_column(spec, values, {}, pa.from_numpy_dtype(spec.dtype))
 
 
-def _whole(reader: TraceReader, name: str, parts: list[Any]) -> pa.ChunkedArray:
-    kind = arrow_type(name)
-    if not _is_coded(name):
-        return pa.chunked_array(parts, kind)
-    words = _words_of(reader, name)
+def _whole(reader: TraceReader, field: pa.Field, parts: list[Any]) -> pa.ChunkedArray:
+    if field.type != _CODED:
+        return pa.chunked_array(parts, field.type)
+    words = _words_of(reader, _SOURCES.get(field.name, field.name))
     coded = [pa.DictionaryArray.from_arrays(part, words, safe=False) for part in parts]
-    return pa.chunked_array(coded, kind)
+    return pa.chunked_array(coded, field.type)
 
 
 def _words_of(reader: TraceReader, name: str) -> pa.Array:

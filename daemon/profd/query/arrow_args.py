@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from profd.derive.tensors import TENSOR_ARGS, TENSOR_COLUMNS, find_tensors
 from profd.errors import Exhausted
-from profd.events import ArgColumn
 from profd.events.table import Array
 from profd.limits import SQL_ARGS_MAX
+from profd.query.arg_values import TOO_MANY, Values, values_of
 from profd.query.part import numbers_of
 from profd.query.whole import check_size
-from profd.segments.columns import LIST_ARG
 from profd.segments.reader import TraceReader, Window
 
 _SCHEMA: Final = pa.schema(
@@ -38,31 +35,19 @@ def args_arrow(reader: TraceReader, window: Window | None = None) -> pa.Table:
     for table in reader.iterate(["start"], window=window):
         numbers = numbers_of(table)
         for (key, _), arg in table.args.items():
-            if key.startswith("@"):
-                continue  # members of records that are no arguments
-            count += len(arg.rows)
+            values = values_of(key, arg)
+            if values is None:
+                continue
+            count += len(values.rows)
             if count > SQL_ARGS_MAX:
-                raise Exhausted(
-                    f"there are more than {SQL_ARGS_MAX:,} arguments: ask about a step or a window (--step, --window)"
-                )
-            parts.append(_rows(key, arg, numbers))
+                raise Exhausted(TOO_MANY)
+            parts.append(_rows(values, numbers))
     return pa.concat_tables(parts) if parts else _SCHEMA.empty_table()
 
 
-def _rows(key: str, arg: ArgColumn, row_of: Array) -> pa.Table:
-    rows, numbers = arg.rows, pa.nulls(len(arg.rows), pa.float64())
-    if arg.type == LIST_ARG:
-        rows, first = np.unique(arg.rows, return_index=True)
-        texts = pa.array([json.dumps(some.tolist()) for some in np.split(arg.values, first[1:])], pa.string())
-        numbers = pa.nulls(len(rows), pa.float64())
-    elif arg.dictionary is not None:
-        words = pa.array([_clean(word) for word in arg.dictionary.values], pa.string())
-        texts = words.take(pa.array(arg.values))
-    else:
-        numbers = pa.array(arg.values.astype(np.float64))
-        texts = pa.array(arg.values).cast(pa.string())
-    keys = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), dtype=np.int32)), pa.array([_clean(key)]))
-    return pa.Table.from_arrays([pa.array(row_of[rows]), keys, texts, numbers], schema=_SCHEMA)
+def _rows(values: Values, row_of: Array) -> pa.Table:
+    columns = [pa.array(row_of[values.rows]), values.keys, values.texts, values.numbers]
+    return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
 def tensors_arrow(reader: TraceReader) -> pa.Table:
@@ -82,7 +67,3 @@ def tensors_arrow(reader: TraceReader) -> pa.Table:
             "tensor": pa.array(found.tensor, mask=found.tensor < 0),
         }
     )
-
-
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

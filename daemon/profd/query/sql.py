@@ -28,9 +28,10 @@ from profd.limits import (
     SQL_VALUES_PER_SECOND,
     MiB,
 )
+from profd.query.arg_values import ArgColumns
 from profd.query.arrow import events_arrow, events_stream
 from profd.query.part import part_of
-from profd.query.sql_names import Named, made, tables_named
+from profd.query.sql_names import Named, args_named, made, tables_named
 from profd.segments.reader import TraceReader
 
 _CONFIG: Final[dict[str, Any]] = {
@@ -64,11 +65,11 @@ def sql(trace: TraceReader, *, sql: str, limit: int = 0, seconds: float | None =
 
     def tables(connection: Any) -> Mapping[str, Any]:
         others = {name: made(name, trace, window) for name in tables_named(sql)}
-        named = Named.of(connection, sql)
+        named, args = Named.of(connection, sql), ArgColumns(args_named(sql), [trace.meta.args])
         if large:
             _check_reading(rows, named)
-            return others | {"events": events_stream(trace, named.columns, window)}
-        return others | {"events": events_arrow(trace, named.columns, window)}
+            return others | {"events": events_stream(trace, named.columns, window, args)}
+        return others | {"events": events_arrow(trace, named.columns, window, args)}
 
     yield from answered(sql, limit, long if seconds is None else seconds, tables)
 

@@ -19,6 +19,7 @@ _ALL: Final[dict[str, Make]] = {**TABLES, "args": args_arrow, "tensors": tensors
 _OF_ANY: Final = re.compile(
     r"\b(query|show|\w+_(tables|views|columns|schema)|pg_catalog)\b|^\s*describe\s*;?\s*$", re.IGNORECASE
 )
+_ARGUMENT: Final = re.compile(r'"arg\.((?:[^"]|"")+)"', re.IGNORECASE)
 _ASK_NOTHING: Final = re.compile(r"\s*(describe|show|explain)\b", re.IGNORECASE)
 
 
@@ -27,6 +28,11 @@ def tables_named(sql: str) -> list[str]:
     words = set(re.findall(r"\w+", sql.lower()))
     any_ = _OF_ANY.search(sql) is not None
     return [name for name in _ALL if name in words or (any_ and name in TABLES)]
+
+
+def args_named(sql: str) -> list[str]:
+    """Keys of arguments that a question names as columns, `"arg.<key>"`, each once."""
+    return [*dict.fromkeys(key.replace('""', '"') for key in _ARGUMENT.findall(sql))]
 
 
 def made(name: str, reader: TraceReader, window: Window | None) -> pa.Table:

@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from profd.errors import BadInput
 from profd.limits import QUERY_ROWS_MAX, SQL_STREAM_SECONDS
+from profd.query.arg_values import ArgColumns
 from profd.query.arrow import Stream, events_arrow, events_schema
 from profd.query.captured import Captured, Member
 from profd.query.part import part_of_member
 from profd.query.sql import answered
-from profd.query.sql_names import Named, made, tables_named
+from profd.query.sql_names import Named, args_named, made, tables_named
 from profd.segments.reader import TraceReader, Window
 
 _AHEAD: Final = (
@@ -40,6 +41,7 @@ def sql_of_capture(
 
     def tables(connection: Any) -> Mapping[str, Any]:
         columns = Named.of(connection, sql).columns
+        args = ArgColumns(args_named(sql), (member.open().meta.args for member in capture.members))
 
         def window(reader: TraceReader) -> Window | None:
             return part_of_member(reader, edges, **part).window
@@ -48,10 +50,10 @@ def sql_of_capture(
             return _stream(capture, failed, lambda reader: made(name, reader, window(reader)))
 
         def events(reader: TraceReader) -> pa.Table:
-            return events_arrow(reader, columns, window(reader))
+            return events_arrow(reader, columns, window(reader), args)
 
         others = {name: of(name) for name in tables_named(sql)}
-        return {**others, "events": _stream(capture, failed, events, events_schema(columns))}
+        return {**others, "events": _stream(capture, failed, events, events_schema(columns, args))}
 
     try:
         yield from answered(sql, limit, seconds, tables)

@@ -81,6 +81,29 @@ def has_strict_tree(reader: TraceReader) -> bool:
     return same_threads(meta.tracks) is None
 
 
+def flops_of_parts(
+    part: Array,
+    parts: int,
+    name: tuple[Array, list[str]],
+    kind: Array,
+    inputs: tuple[Array, list[str]],
+    counted: Array | None = None,
+) -> Array:
+    """Operations of the calls of each part: of one op it has the calls.
+
+    All are columns, `name` and `inputs` codes and their words. `counted`: uint8, which rows are calls; None: all.
+    """
+    formulas = has_formula(name[1]).view(np.uint8)
+    if not inputs[1] or not formulas.any():
+        return np.zeros(parts)
+    seen, count = _engine.count_pairs(
+        part, parts, name[0], formulas, kind, Kind.CPU_OP, inputs[0], len(inputs[1]), counted
+    )
+    pairs = zip(name[0][seen].tolist(), inputs[0][seen].tolist(), strict=True)
+    each = np.array([op_flops(name[1][op], inputs[1][code]) for op, code in pairs], dtype=np.float64)
+    return np.bincount(part[seen], weights=each * count, minlength=parts)
+
+
 @dataclass(slots=True)
 class _Sums:
     """Of row groups, whose names are numbered together only once each is summed."""
@@ -113,14 +136,7 @@ class _Sums:
             return np.zeros(len(first))
         inputs, texts = rows.codes("inputs")
         self._shapes |= len(texts) > 0
-        formulas = has_formula(names)[code[first]].view(np.uint8)
-        if not len(texts) or not formulas.any():
-            return np.zeros(len(first))
-        seen, count = _engine.count_pairs(group, formulas, kind, Kind.CPU_OP, inputs, len(texts))
-        shapes = words(texts)
-        pairs = zip(code[seen].tolist(), inputs[seen].tolist(), strict=True)
-        each = np.array([op_flops(names[op], shapes[at]) for op, at in pairs], dtype=np.float64)
-        return np.bincount(group[seen], weights=each * count, minlength=len(first))
+        return flops_of_parts(group, len(first), (code, names), kind, (inputs, words(texts)))
 
     def together(self) -> StoredSums:
         """Groups of the same name and device are one."""

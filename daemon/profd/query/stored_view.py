@@ -21,10 +21,9 @@ from profd.events import COLUMNS, NO_CODE, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
 from profd.limits import QUERY_ROWS_MAX
 from profd.query import event_times, rules
-from profd.query.averages import flops_of_groups
 from profd.query.estimates import looks_of
 from profd.query.roles import roles_of
-from profd.query.stored_sums import StoredSums, has_strict_tree
+from profd.query.stored_sums import StoredSums, flops_of_parts, has_strict_tree
 from profd.query.view import op_by_external_id
 from profd.segments.contract import DURATION, FIELDS
 from profd.segments.pages import STRANGE
@@ -59,8 +58,8 @@ def stored_view(reader: TraceReader) -> StoredSums | None:
         return None
     try:
         on_device = reader.meta.gpu_events != 0 or reader.has("linked")
+        stored = _Stored.of(reader)
         with _ONE_DECODES:
-            stored = _Stored.of(reader)
             stored.decode((*_OF_ALL, *(_OF_WORK if on_device else ())))
         return _sums(stored, on_device=on_device)
     except (*STRANGE, _Elsewhere):  # what is not as it was written is named by whoever decodes all of it
@@ -165,7 +164,8 @@ def _by_name(table: EventTable, shown: tuple[list[str], Array], found: tuple[Arr
     # What differs in more than tables tell is one group.
     keys = [(name[first], len(names) + 1), (device_type, _DEVICES), (annotation.view(np.uint8), 2)]
     group, leader, _, sums = _engine.sum_groups(keys, np.ones(len(first), np.uint8), sums)
-    flops = flops_of_groups(table, counted.view(np.bool_), part, group, len(leader))
+    flops = _flops_of(table, part, len(first), counted)
+    flops = None if flops is None else np.bincount(group, weights=flops, minlength=len(leader))
     kept = np.flatnonzero(sums[0])
     leader = leader[kept]
     count, cpu, self_cpu, device, self_device = (of_group[kept] for of_group in sums)
@@ -181,6 +181,15 @@ def _by_name(table: EventTable, shown: tuple[list[str], Array], found: tuple[Arr
         self_device=self_device,
         flops=None if flops is None else flops[kept],
     )
+
+
+def _flops_of(table: EventTable, part: Array, parts: int, counted: Array) -> Array | None:
+    """Of the calls of each part; None where the trace has no shapes."""
+    inputs = table.dictionaries.get("inputs")
+    if "inputs" not in table.columns or not inputs or not inputs.values:
+        return None
+    name, kind, shapes = (table.columns[column] for column in ("name", "kind", "inputs"))
+    return flops_of_parts(part, parts, (name, rules.names_of(table)), kind, (shapes, inputs.values), counted)
 
 
 def _outermost(view: _engine.StoredView, kind: Array, name: Array, names: int) -> Array | None:

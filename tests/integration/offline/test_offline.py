@@ -207,6 +207,10 @@ def test_profctl_asks_a_capture_by_its_id(profctl, capture):
     assert profctl("diff", capture, capture).count("2 traces") == 2
     assert "100" in profctl("sql", capture, "select count(*) from events")
     assert "none found" in profctl("steps", capture)
+    shown = profctl("show", capture)
+    assert f"{capture}: 2 traces, ranks 0-1 on 1 host" in shown
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == ["RANK", "0", "1"]
+    assert [one["rank"] for one in json.loads(profctl("show", capture, "--json"))["traces"]] == [0, 1]
 
 
 def test_an_exported_capture_answers_as_the_store(profctl, capture, tmp_path):

@@ -34,6 +34,8 @@ def sql(trace: str, question: str, limit: int, as_json: bool, **within: Any) -> 
     TRACE may be a capture: the tables have the rows of all its traces, and rank, host and trace before the other
     columns. Rows are numbered in each trace: join by trace and row.
 
+    An argument is a column of events, too, where a question names it: "arg.layer", in quotes.
+
     \b
     Tables: events, flows, backward, args, tensors, threads, processes; "describe events" lists columns.
       profctl sql "" "select name, count(*) n from events group by name order by n desc"

@@ -10,6 +10,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.as_json import capture_json
 from profclient.cli.backend import traces
+from profclient.cli.captured_view import heading
 from profclient.cli.fleet_options import of_fleet, taken_up
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json, say, short, table
@@ -83,15 +84,15 @@ def _print_list(found: list[dict[str, Any]], as_json: bool) -> None:
 @taken_up
 @json_option
 def show(trace: str, as_json: bool, **values: Any) -> None:
-    """Summarise a trace or a capture."""
+    """Summarise a trace or a capture. Of a capture a store knows its traces alone."""
     if (record := of_fleet(trace, values)) is not None:
         from profclient.cli import fleet_commands
 
         fleet_commands.show(record, as_json)
         return
     offline = click.get_current_context().find_root().obj is not None
-    if is_capture(trace) and not offline:
-        _show_capture(trace, as_json)
+    if is_capture(trace):
+        (_show_stored if offline else _show_capture)(trace, as_json)
         return
     try:
         with traces() as source:
@@ -114,6 +115,20 @@ def _show_capture(capture: str, as_json: bool) -> None:
             emit_json(capture_json(found))
         else:
             print_capture(daemon, found)
+
+
+def _show_stored(capture: str, as_json: bool) -> None:
+    with traces() as source:
+        answer = source.ask("traces", capture).value()
+    if as_json:
+        emit_json(answer)
+        return
+    click.echo(heading(answer))
+    rows = [
+        ("-" if one["rank"] is None else str(one["rank"]), one["host"] or "-", one["trace"], f"{one['events']:,}")
+        for one in answer["traces"]
+    ]
+    table(("RANK", "HOST", "TRACE", "EVENTS"), rows, right=("RANK", "EVENTS"))
 
 
 @click.command()

@@ -140,11 +140,11 @@ def test_large_events_and_strings_are_lost_one_by_one(slice_bytes: int) -> None:
 
 def test_arguments_beyond_the_limit_of_keys_share_a_column() -> None:
     scanner = _scanner(arg_keys=2)
-    _lost(scanner, '[{"ph":"X","ts":1,"args":{"a":1,"b":2,"c":3,"stream":7,"d":"x\\u0001"}}]')
+    _lost(scanner, '[{"ph":"X","ts":1,"args":{"a":1,"b":2,"c":3,"stream":7,"@e":4,"d":"x\\u0001"}}]')
     taken = scanner.take()
     assert [(key, kind) for _, key, kind, _, _ in taken["args"]] == [("a", "int"), ("b", "int"), ("@extra", "json")]
     strings = dict(taken["arg_strings"])
-    assert json.loads(strings[2][0]) == {"c": 3, "d": "x\x01"}
+    assert json.loads(strings[2][0]) == {"c": 3, "@e": 4, "d": "x\x01"}
     assert taken["columns"]["stream"].tolist() == [7]
 
 

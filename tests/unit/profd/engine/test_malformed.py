@@ -137,7 +137,12 @@ KERNELS: dict[str, Callable[[Given], Any]] = {
     "roles": lambda of: _engine.roles(
         of(U8), of(U8), of(U8), None, tables=of(U8, 512), overlapping_phases=of(U8, 256), host_max=1, overlapping=4
     ),
-    "count_pairs": lambda of: _engine.count_pairs(of(I32), of(U8), of(I32), of.number(), of(I32), of.number()),
+    "count_pairs": lambda of: _engine.count_pairs(
+        of(I32), of.number(), of(I32), of(U8), of(I32), 1, of(I32), of.number(), of(U8)
+    ),
+    "count_pairs_of_bytes": lambda of: _engine.count_pairs(
+        of(I32), of.number(), of(I32), of(U8), of(U8), 1, of(I32), of.number()
+    ),
     "sum_stored": lambda of: _engine.sum_stored(
         of(I32), of.number(), of(I32), of(I32), of(I32), of(I64), of(I64), of(U8, 768), of(U8, 256)
     ),

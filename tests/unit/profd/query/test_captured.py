@@ -20,6 +20,7 @@ from profd.questions.table import QUESTIONS
 from profd.segments.reader import TraceReader
 
 from tests.support import columns_read
+from tests.support.importing import import_trace
 from tests.support.many_ranks import CAPTURE, ask, member, training
 from tests.support.tables import Event
 
@@ -246,6 +247,16 @@ def test_sql_sees_the_rows_of_all_traces(ranks: list[Path]) -> None:
     assert joined["rows"] == [[4]]
     assert sql(ranks, "select trace from threads where rank is null")["rows"] == []  # of a trace without tracks
     assert len(sql(ranks, "from events", limit=3)["rows"]) == 3
+
+
+def test_sql_has_the_arguments_of_any_trace_as_columns(tmp_path: Path) -> None:
+    """GIVEN a key that one rank has, and one that is of another type in each."""
+    for rank, args in enumerate([{"mine": 1, "both": 2}, {"both": "x"}]):
+        event = {"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": args}
+        (tmp_path / f"{rank}.json").write_text(json.dumps([event]))
+        import_trace(tmp_path / f"{rank}.json", tmp_path / f"r{rank}", rank=rank)
+    found = sql([tmp_path / "r0", tmp_path / "r1"], 'select rank, "arg.mine", "arg.both" from events order by rank')
+    assert found["rows"] == [[0, 1, "2"], [1, None, "x"]]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from profd.errors import BadInput, Denied, Exhausted, ProfdError
-from profd.events import ArgColumn, Kind
+from profd.errors import BadInput, BadTrace, Denied, Exhausted, ProfdError
+from profd.events import ArgColumn, Dictionary, Kind
+from profd.limits import ARG_KEYS_MAX, QUERY_ROWS_MAX
 from profd.query import sql as module
 from profd.query.sql import sql
 from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS, find
@@ -245,6 +246,87 @@ def test_arguments_and_tensors_are_tables(tmp_path: Path) -> None:
     trace = store(table, tmp_path / "u")
     assert ask(trace, "from tensors")["rows"] == [[0, 0, 7, 64, 0], [0, 1, None, None, None]]
     assert ask(trace, "select key, value from args")["rows"] == [["impl_ptrs", "[7, 0]"], ["storage_ptrs", "[64, 0]"]]
+
+
+def with_args(folder: Path, *args: dict[str, Any]) -> Path:
+    """An imported trace of an event for each of these arguments."""
+    folder.mkdir(parents=True)
+    event = {"ph": "X", "name": "op", "pid": 1, "tid": 1, "dur": 1}
+    rows = [{**event, "ts": 10 * row, "args": some} for row, some in enumerate(args)]
+    (folder / "t.json").write_text(json.dumps(rows))
+    import_trace(folder / "t.json", folder / "t")
+    return folder / "t"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_arguments_are_columns_where_they_are_named(
+    large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {"seen": 3, "rate": 1.5, "note": "a b", "mixed": 1, "shape": [1, 2], "a.b": "dot", 'q"': 1, "@at": 5}
+    trace = with_args(tmp_path / "one", first, {"seen": 4, "rate": 2, "mixed": "x"}, {})
+    monkeypatch.setattr(module, "QUERY_ROWS_MAX", 0 if large else QUERY_ROWS_MAX)
+
+    def of(names: str) -> list[list[Any]]:
+        return ask(trace, f"select {names} from events order by row")["rows"]
+
+    assert of('"arg.seen", "arg.rate", "arg.note"') == [[3, 1.5, "a b"], [4, 2.0, None], [None, None, None]]
+    assert of('"arg.mixed", "arg.shape", "arg.a.b"') == [["1", "[1, 2]", "dot"], ["x", None, None], [None, None, None]]
+    assert of('"arg.q""", "arg.@at"') == [[1, 5], [None, None], [None, None]]
+    assert [row[-1] for row in of('*, "arg.seen"')] == [3, 4, None]
+    assert ask(trace, 'select sum("arg.seen") from events where "ARG.rate" > 1')["rows"] == [[7]]
+    assert ask(trace, "select key from args where key[1] = '@'")["rows"] == [["@at"]]
+    with pytest.raises(BadInput, match=r'"arg\.sene" not found'):
+        of('"arg.sene"')
+
+
+def test_arguments_that_differ_by_case_alone_are_not_mixed_up(tmp_path: Path) -> None:
+    trace = with_args(tmp_path / "one", {"Name": 1, "name": 2})
+    assert ask(trace, 'select "arg.Name" from events')["rows"] == [[1]]
+    assert ask(trace, 'select "arg.name" from events')["rows"] == [[2]]
+    with pytest.raises(BadInput, match="differ by case alone"):
+        ask(trace, 'select "arg.name", "arg.Name" from events')
+
+
+def test_no_argument_is_left_out_however_many_keys_there_are(tmp_path: Path) -> None:
+    """GIVEN more keys than get a column of their own, of which the others are one object."""
+    rows = [{f"key {n}": n, f"said {n}": "\ud800"} for n in range(ARG_KEYS_MAX)]
+    trace = with_args(tmp_path / "many", *rows, {"@late": 1.5, "flag": True, "shape": [1]})
+    found = ask(trace, "select count(*), count(distinct key), count(number) from args")["rows"]
+    assert found == [[2 * ARG_KEYS_MAX + 3, 2 * ARG_KEYS_MAX + 3, ARG_KEYS_MAX + 1]]
+    last = ARG_KEYS_MAX - 1
+    assert ask(trace, f"select key, value, number from args where row = {last}")["rows"] == [
+        [f"key {last}", str(last), last],
+        [f"said {last}", "\ufffd", None],
+    ]
+    question = f'select "arg.key 1", "arg.key {last}", "arg.@late", "arg.flag", "arg.shape" from events order by row'
+    asked = ask(trace, question)["rows"]
+    assert (asked[1], asked[last]) == (["1", *[None] * 4], [None, str(last), *[None] * 3])
+    assert asked[-1] == [None, None, "1.5", "true", "[1]"]
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"a": ' + "[" * 100_000])
+def test_arguments_beyond_the_limit_that_are_no_object_are_damage(text: str, tmp_path: Path) -> None:
+    table = table_of([Event("mul", 0, 5, fields={"process": 0})])
+    words = Dictionary([text])
+    table.args["@extra", "json"] = ArgColumn("json", np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), words)
+    trace = store(table, tmp_path / "t")
+    for question in ("select * from args", 'select "arg.a" from events'):
+        with pytest.raises(BadTrace, match="no JSON"):
+            ask(trace, question)
+
+
+def test_numbers_beyond_the_limit_of_keys_are_as_they_came(tmp_path: Path) -> None:
+    table = table_of([Event("mul", 0, 5, fields={"process": 0})])
+    huge = "9" * 5000
+    words = Dictionary([f'{{"huge": {huge}, "wide": 1e999, "big": {2**70}, "half": 0.5}}'])
+    table.args["@extra", "json"] = ArgColumn("json", np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), words)
+    trace = store(table, tmp_path / "t")
+    assert ask(trace, "select key, value, number from args")["rows"] == [
+        ["huge", huge, None],
+        ["wide", "1e999", None],
+        ["big", str(2**70), None],
+        ["half", "0.5", 0.5],
+    ]
 
 
 def test_the_operator_around_each_event(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def plain(table):
         return [list(row.values()) for row in table.to_pylist()]
     if hasattr(table, "fetchall"):
         return table.fetchall()
-    return table.rows() if hasattr(table, "rows") else table.values.tolist()
+    return table.rows() if hasattr(table, "rows") else table.astype(object).where(table.notna(), None).values.tolist()
 def known(value):
     return 0 if value is None or value != value else value if isinstance(value, str) else int(value)
 print("ROWS", json.dumps([[known(value) for value in row] for row in plain(averages)]))
