@@ -19,9 +19,11 @@ URL = "http://127.93.7.40:40123/"
     ("what", "page"),
     [
         ("", "/"),
+        ("captures", "/captures"),
         ("06v1", "/trace/06v1"),
         ("c0123", "/capture/c0123"),
         (f"{URL}#/", "/"),
+        (f"{URL}#/captures", "/captures"),
         (f"{URL}#/trace/06v1?step=12", "/trace/06v1?step=12"),
         (f"{URL}#/ranks/c0123", "/ranks/c0123"),
         (f"{URL}#/trace/06v1?step=12..14", "/trace/06v1?step=12..14"),
