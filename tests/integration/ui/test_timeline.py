@@ -44,6 +44,8 @@ def test_an_event_of_the_timeline_is_chosen_by_a_click_and_by_keys(page: Page) -
     panel.get_by_text("train.py(7): forward").wait_for()
     panel.get_by_role("button", name="Its row in the table").click()
     assert tab.locator("tr.found td").last.inner_text() == "train.py(7): forward"
+    panel.get_by_role("button", name="In the flame graph").click()
+    assert tab.evaluate("document.activeElement.textContent") == "train.py(7): forward"
     panel.get_by_role("button", name=f"ProfilerStep#{SLOW}").click()  # what it is within
     panel.get_by_text("9.00 ms (9000000 ns)").wait_for()
     line.focus()
@@ -255,6 +257,22 @@ def test_names_are_searched_in_the_timeline(page: Page) -> None:
     search.fill("it's")
     search.press("Enter")
     region.get_by_text("0 events found.").wait_for()
+    assert page.complaints == []
+
+
+def test_the_strip_of_all_of_the_trace_leads_to_a_moment(page: Page) -> None:
+    tab, line = timeline(page, "before")
+    strip = tab.locator("canvas.overview")
+    box = strip.bounding_box()
+    line.focus()
+    for _ in range(6):
+        tab.keyboard.press("w")
+    middle = GUTTER + (SLOW * 1010 + 5000) / SPAN_US * (box["width"] - GUTTER)
+    strip.click(position={"x": middle, "y": 9})
+    page.settled()
+    line.focus()
+    tab.keyboard.press("Enter")  # the longest in view
+    tab.locator(".event").get_by_text(f"ProfilerStep#{SLOW}").first.wait_for()
     assert page.complaints == []
 
 

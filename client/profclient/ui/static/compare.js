@@ -3,6 +3,7 @@
 // flame graph of both, and the steps of both on one scale.
 
 import { ask } from "./ask.js";
+import { csvButton } from "./csv.js";
 import { h, load, section } from "./dom.js";
 import { graphOfBoth } from "./flame_both.js";
 import { twoCharts } from "./steps_both.js";
@@ -59,11 +60,12 @@ function changes(told) {
   const same = told.rows.length - changed.length;
   const per = told.per === "step" ? "per step" : "in all";
   const counts = `Self time ${per}; ${changed.length} changed, ${same} did not${told.truncated ? " (cut)" : ""}.`;
-  const more = changed.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS}; profctl diff --limit 0 has all.`);
+  const more = changed.length > ROWS && h("span", {}, `The first ${ROWS}; profctl diff --limit 0 has all.`);
+  const below = changed.length > 0 && h("p", { class: "line dim" }, more, csvButton("Changes", columns(), changed.slice(0, ROWS)));
   return [
     h("p", {}, counts, told.message && ` ${printable(told.message)}`),
     h("h3", {}, "In all"), table("In all", columns(), told.totals),
-    h("h3", {}, "Changes"), changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), more,
+    h("h3", {}, "Changes"), changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), below,
   ];
 }
 

@@ -6,6 +6,7 @@ import { fill, h, problem } from "./dom.js";
 import { eventPanel } from "./event.js";
 import { saveButton, sightOf } from "./picture.js";
 import { tileSource } from "./tiles.js";
+import { overview } from "./timeline_overview.js";
 import { GUTTER, RULER, across, paintTimeline } from "./timeline_paint.js";
 import { ROW, beside, between, boxAt, boxOf, cellAt, layerOf, moved, same, tracksOf, within, zoomed } from "./timeline_layout.js";
 import { counted, duration, shown, whole } from "./units.js";
@@ -25,10 +26,10 @@ const HELP = "W and S zoom, A and D move, a click or Enter chooses, arrow keys g
  * @typedef {import("./timeline_layout.js").Box} Box */
 
 /** @param {string} trace @param {any} told of `tiles`, with tracks, of the whole trace @param {any[]} steps of `steps`
- * @param {(window: Window) => void} narrow @param {(name: string) => void} inTop
+ * @param {(window: Window) => void} narrow @param {import("./event.js").Places} places
  * @returns {{element: Element, see: (window: Window) => void, mark: (steps: any[]) => void, view: () => Window, close: () => void}}
  * `mark`: steps that came later */
-export function timeline(trace, told, steps, narrow, inTop) {
+export function timeline(trace, told, steps, narrow, places) {
   const span = Math.max(Number(told.to_ns), 1);
   const tracks = tracksOf(told.tracks);
   const begin = BigInt(told.start_ns ?? 0);
@@ -61,9 +62,10 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const height = Math.min(HEIGHT_MAX, deep + RULER);
   scroller.style.height = `${height}px`;
   /** @type {HTMLElement} */ (scroller.lastElementChild).style.height = `${Math.max(deep + RULER - height, 0)}px`;
-  const event = eventPanel(trace, (one) => choose({ ...one, label: one.name, start: Number(one.from_ns), lasts: Number(one.duration_ns ?? 0) }), inTop);
+  const event = eventPanel(trace, (one) => choose({ ...one, label: one.name, start: Number(one.from_ns), lasts: Number(one.duration_ns ?? 0) }), places);
   const source = tileSource(trace, draw, (error) => fill(wrong, problem(error, () => { fill(wrong); changed(); })));
   source.begin(layerOf(told, 0, Math.min(FIRST_TRACKS - 1, Math.max(tracks.length - 1, 0))));
+  const strip = overview(span, (moment) => see({ from: moment - (view.to - view.from) / 2, to: moment + (view.to - view.from) / 2 }));
   const search = h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names in the timeline", onkeydown: find });
   const tools = h("p", { class: "line" },
     h("button", { type: "button", onclick: () => see({ from: 0, to: span }) }, "All (0)"),
@@ -94,6 +96,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
       const paint = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
       paint.setTransform(ratio, 0, 0, ratio, 0, 0);
       paintTimeline(paint, now);
+      strip.draw(now);
       if (drag?.area) {
         paint.globalAlpha = 0.3;
         paint.fillStyle = now.color("found");
@@ -324,7 +327,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
   }
 
   const left = told.tracks.left_out ? `${counted(told.tracks.left_out, "track")} are not drawn: ${whole(tracks.length)} are the limit.` : null;
-  const element = h("div", {}, tools, scroller, said, wrong, event.element, help, left && h("p", { class: "dim" }, left));
+  const element = h("div", {}, tools, strip.element, scroller, said, wrong, event.element, help, left && h("p", { class: "dim" }, left));
   changed();
   const mark = (/** @type {any[]} */ known) => { marks = known.map(markOf); draw(); };
   return { element, see, mark, view: () => view, close: () => { source.close(); dark.removeEventListener("change", draw); } };

@@ -4,6 +4,7 @@
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
+import { csvButton } from "./csv.js";
 import { devicesPart } from "./devices.js";
 import { fill, h, leave, load, problem, section } from "./dom.js";
 import { flamePart } from "./flame_part.js";
@@ -115,7 +116,7 @@ export function tracePage(id, given) {
     const before = line?.view(); // of the sketch
     line?.close();
     graph.offer(told.tracks);
-    line = timeline(id, told, all, goTo, rows.find);
+    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find]]);
     if (before) line.see(before);
     else follow();
     return line.element;
@@ -232,8 +233,9 @@ function topTable(id) {
       listed = found.slice(0, TOP_ROWS);
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;
-      const remark = more && h("p", { class: "dim" }, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
-      return [table("Top", topColumns(found), found.slice(0, TOP_ROWS)), remark];
+      const columns = topColumns(found);
+      const remark = more && h("span", {}, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
+      return [table("Top", columns, listed), h("p", { class: "line dim" }, remark, csvButton("Top", columns, listed))];
     });
   const narrow = (/** @type {Record<string, any>} */ wanted) => {
     part = wanted;
