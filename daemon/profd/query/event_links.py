@@ -13,6 +13,7 @@ import numpy.typing as npt
 from profd.derive.autograd import AUTOGRAD_COLUMNS, find_links
 from profd.events import NO_END, DeviceType, EventTable, Kind
 from profd.segments.reader import TraceReader
+from profd.tree.forward import engine_rows
 
 LAUNCH_ROWS: Final = 1 << 20  # behind a call, of which two columns are read
 PASS_ROWS: Final = 1 << 18  # before or behind an op, of which nine are
@@ -43,7 +44,8 @@ def launched(trace: TraceReader, event: EventTable) -> tuple[int, list[int], boo
 
 def passes(trace: TraceReader, event: EventTable) -> tuple[int | None, list[int]]:
     """(the row of its forward op, rows of its backward functions), of an op of PyTorch with a number of autograd's."""
-    if int(event.column("kind")[0]) != Kind.CPU_OP or not trace.has("sequence"):
+    numbered = int(event.column("sequence")[0]) != NO_END or bool(engine_rows(event)[0])  # the function inside has it
+    if int(event.column("kind")[0]) != Kind.CPU_OP or not numbered:
         return None, []
     row = int(event.columns["row"][0])
     first = max(row - PASS_ROWS, 0)

@@ -138,6 +138,29 @@ def test_old_tiles_stay_while_new_ones_come_and_stale_questions_are_given_up(pag
     assert page.complaints == []
 
 
+LET_GO = """(line) => {
+  const press = (kind) => line.dispatchEvent(new KeyboardEvent(kind, { key: "w", bubbles: true }));
+  const asked = [window.stale.length];
+  for (const kind of ["keydown", "keydown", "keyup"]) {
+    press(kind);
+    asked.push(window.stale.length);
+  }
+  return asked;
+}"""
+
+
+def test_a_key_that_is_let_go_asks_at_once(page: Page) -> None:
+    """While it is held nothing is asked for: the next movement comes sooner than an answer."""
+    tab, line = timeline(page, "before")
+    tab.evaluate(NO_TILES)
+    try:
+        assert line.evaluate(LET_GO) == [0, 0, 0, 1]
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
 # The answer to the first question for tiles says that it is a sketch, and what it is replaced by waits for `release`.
 SKETCHED = """() => {
   const real = window.fetch;

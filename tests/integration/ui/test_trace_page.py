@@ -367,6 +367,35 @@ def test_every_control_has_a_name_in_both_colors(page: Page) -> None:
     assert page.complaints == []
 
 
+CONTRAST = """(classes) => {
+  const light = (color) => {
+    const parts = color.match(/[\\d.]+/g).slice(0, 3).map((one) => Number(one) / 255);
+    const [red, green, blue] = parts.map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  return Object.fromEntries(classes.map((name) => {
+    const one = document.createElement("div");
+    one.className = name;
+    document.body.append(one);
+    const { color, backgroundColor: back } = getComputedStyle(one);
+    one.remove();
+    const [low, high] = [light(color), light(back)].sort((a, b) => a - b);
+    return [name, (high + 0.05) / (low + 0.05)];
+  }));
+}"""
+BOXES = ["function", "operator", "device", "range", "other", "alike", "found"]
+BOXES += [f"{way}-{strength}" for way in ("more", "less") for strength in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_names_in_boxes_can_be_read(page: Page, scheme: str) -> None:
+    """By the contrast that WCAG asks of text (AA)."""
+    page.go("/")
+    page.tab.emulate_media(color_scheme=scheme)
+    found = page.tab.evaluate(CONTRAST, [f"box {name}" for name in BOXES])
+    assert {name: ratio for name, ratio in found.items() if ratio < 4.5} == {}
+
+
 def test_a_trace_that_is_deleted_under_the_page(page: Page) -> None:
     tab = page.go(f"/trace/{page.traces['hostile']}")
     page_gone = page.traces["hostile"]

@@ -45,6 +45,13 @@ def test_what_leads_to_no_page_is_refused(what: str) -> None:
         page_of(what)
 
 
+def test_a_store_that_is_not_there_is_said_at_once() -> None:
+    for words in (["ui", "--store", "/no/store"], ["--store", "/no/store", "ui"]):
+        done = subprocess.run([*PROFCTL, *words, "--no-browser"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "There is no store in /no/store: name the daemon's state directory" in done.stderr
+
+
 def test_without_a_browser_the_address_and_the_tunnel_are_printed(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 1 192.0.2.2 22")
     monkeypatch.delenv("DISPLAY", raising=False)

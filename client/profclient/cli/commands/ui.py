@@ -13,7 +13,7 @@ import click
 
 from profclient.cli import browser
 from profclient.cli.output import say
-from profclient.errors import UsageError
+from profclient.errors import NotFoundError, UsageError
 from profclient.loopback import COMMON, tunnel
 from profclient.ui.asking import Library
 from profclient.ui.server import UNUSED_SECONDS, PageServer
@@ -31,7 +31,8 @@ _PAGE = re.compile(
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--write", is_flag=True, help="Let the page begin and end captures, as you may. [it only reads]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve at this port. [any that is free]")
-def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
+@click.option("--store", type=click.Path(path_type=Path), help="The store in this directory, as of profctl --store.")
+def ui(what: str, no_browser: bool, write: bool, port: int, store: Path | None) -> None:
     """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons; and what runs now.
 
     profctl serves the page with your rights, on loopback, to your own processes, until Ctrl-C or until nobody has used
@@ -44,11 +45,13 @@ def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
       profctl ui captures              # how each capture went
       profctl ui --write now           # what runs, and captures of it
       profctl ui 'http://127.93.7.40:40123/#/trace/06v1?step=12'
-      profctl --store DIR ui           # without a daemon
+      profctl ui --store DIR           # without a daemon
     """
-    store = click.get_current_context().find_root().obj
+    store = store or click.get_current_context().find_root().obj
     if write and store is not None:
         raise UsageError("--write begins captures, and a store's folder has no processes: leave --store or it out.")
+    if store is not None and not store.is_dir():
+        raise NotFoundError(f"There is no store in {store}: name the daemon's state directory, or import a file first.")
     serve(store, page_of(what), port, no_browser=no_browser, write=write)
 
 

@@ -56,7 +56,7 @@ export function timeline(trace, told, steps, narrow, places) {
   const help = h("p", { class: "dim", id: "timeline-help" }, HELP);
   const scroller = h("div", {
     class: "timeline", role: "application", tabindex: 0, "aria-label": told.sketch ? "Timeline, a sketch so far" : "Timeline", "aria-describedby": "timeline-help",
-    onkeydown: key, onscroll: changed, onwheel: wheel, onpointerdown: press, onpointermove: point, onpointerup: release,
+    onkeydown: key, onkeyup: () => source.hurry(span), onscroll: changed, onwheel: wheel, onpointerdown: press, onpointermove: point, onpointerup: release,
     onfocus: draw, onblur: draw,
   }, canvas, h("div", { class: "deep" }));
   const height = Math.min(HEIGHT_MAX, deep + RULER);
@@ -296,6 +296,7 @@ export function timeline(trace, told, steps, narrow, places) {
       else if (cell) see(zoomed(view, 1 / 16, at(here.x), span));
       else leave();
     }
+    source.hurry(span);
     draw();
   }
 
