@@ -102,11 +102,20 @@ def test_what_would_say_more_of_a_trace_is_said_of_both(page: Page) -> None:
     assert page.complaints == []
 
 
+def test_a_trace_that_is_not_there_is_told_once(page: Page) -> None:
+    tab = page.go(f"/compare/{page.traces['before']}/9nothing")
+    assert "You have no trace '9nothing'" in tab.get_by_role("alert").inner_text()
+    assert tab.get_by_role("heading", level=2).count() == 0
+    page.complaints.clear()  # the browser's own lines about refused requests
+
+
 def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:
     tab = page.go(f"/trace/{page.traces['after']}")
     choice = tab.get_by_role("combobox", name="Compare with")
     choice.focus()
     choice.locator("option").nth(len(page.traces) - 1).wait_for(state="attached")
     choice.select_option(page.traces["before"])
+    assert tab.url.endswith(f"#/trace/{page.traces['after']}")
+    tab.get_by_role("button", name="Compare", exact=True).click()
     tab.wait_for_url(f"**/#/compare/{page.traces['after']}/{page.traces['before']}")
     assert "▼ faster" in [row[0] for row in cells(page.settled(), "Changes")]

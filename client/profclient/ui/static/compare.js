@@ -4,7 +4,7 @@
 
 import { ask } from "./ask.js";
 import { csvButton } from "./csv.js";
-import { h, load, section } from "./dom.js";
+import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
 import { graphOfBoth } from "./flame_both.js";
 import { twoCharts } from "./steps_both.js";
 import { table } from "./table.js";
@@ -24,7 +24,18 @@ export function comparePage(a, b, given) {
     { onchange: (/** @type {any} */ event) => { location.hash = `/compare/${a}/${b}?by=${event.target.value}`; } },
     ...BY.map((one) => h("option", { value: one, selected: one === by }, one)),
   );
-  const draw = (/** @type {string} */ how) => load(found, (signal) => ask("diff", a, { other: b, by: how }, signal), changes);
+  const differing = async (/** @type {string} */ how, /** @type {AbortSignal} */ signal) => {
+    try {
+      return await ask("diff", a, { other: b, by: how }, signal);
+    } catch (error) {
+      if (isGone(error)) {
+        leave();
+        fill(element, h("h1", {}, "Compare"), problem(error), h("p", {}, h("a", { href: "#/" }, "All traces")));
+      }
+      throw error;
+    }
+  };
+  const draw = (/** @type {string} */ how) => load(found, (signal) => differing(how, signal), changes);
   draw(by);
   load(charts, (signal) => Promise.all([a, b].map((id) => ask("steps", id, {}, signal))), ([first, second]) => [twoCharts(a, first, b, second)]);
   load(graph, (signal) => ask("merged_diff", a, { other: b, limit: 0 }, signal), (told) => [
@@ -41,7 +52,8 @@ export function comparePage(a, b, given) {
     /** @type {HTMLSelectElement} */ (choice).value = how;
     draw(how);
   };
-  return { element: h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), differences), title: `Compare ${a} with ${b}`, update };
+  const element = h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), differences);
+  return { element, title: `Compare ${a} with ${b}`, update };
 }
 
 /** What would say more of a trace most of whose window is in no operator, as its own page has it.
