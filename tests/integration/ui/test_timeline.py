@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.ui.conftest import SLOW, STEPS, Page, cells, top_row
+from tests.integration.ui.conftest import PROFCTL, SLOW, STEPS, Page, cells, event, top_row
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -296,6 +299,26 @@ def test_the_strip_of_all_of_the_trace_leads_to_a_moment(page: Page) -> None:
     line.focus()
     tab.keyboard.press("Enter")  # the longest in view
     tab.locator(".event").get_by_text(f"ProfilerStep#{SLOW}").first.wait_for()
+    assert page.complaints == []
+
+
+def test_what_was_found_is_chosen_even_where_it_was_too_short_to_be_drawn(page: Page, tmp_path: Path) -> None:
+    events = [event("whole", 0, 1_000_000), *(event(f"op{number}", 100 + 0.15 * number, 0.1) for number in range(2000))]
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    done = subprocess.run([*PROFCTL, "import", str(path), "--json"], env=page.environ, capture_output=True, check=True)
+    tab = page.go(f"/trace/{json.loads(done.stdout)['trace']}")
+    search = tab.get_by_role("searchbox", name="Search names in the timeline")
+    search.fill("op1500")
+    search.press("Enter")
+    tab.get_by_text("1 event found").wait_for()
+    search.press("Enter")
+    chosen = tab.locator(".event b")
+    chosen.get_by_text("op1500", exact=True).wait_for()
+    page.settled()
+    tab.get_by_role("application", name="Timeline").focus()
+    tab.keyboard.press("ArrowRight")
+    chosen.get_by_text("op1501", exact=True).wait_for()
     assert page.complaints == []
 
 

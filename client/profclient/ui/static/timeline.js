@@ -43,6 +43,8 @@ export function timeline(trace, told, steps, narrow, places) {
   let view = { from: 0, to: span };
   /** @type {Box | null} */
   let chosen = null;
+  /** @type {any} */
+  let missing = null; // chosen by its row, and not drawn so far
   /** @type {{start: number, found: {row: number, start: number, lasts: number, label: string}}[]} */
   let hits = [];
   let [sought, hit] = ["", -1];
@@ -63,7 +65,7 @@ export function timeline(trace, told, steps, narrow, places) {
   scroller.style.height = `${height}px`;
   /** @type {HTMLElement} */ (scroller.lastElementChild).style.height = `${Math.max(deep + RULER - height, 0)}px`;
   const event = eventPanel(trace, (one) => choose({ ...one, label: one.name, start: Number(one.from_ns), lasts: Number(one.duration_ns ?? 0) }), places);
-  const source = tileSource(trace, draw, (error) => fill(wrong, problem(error, () => { fill(wrong); changed(); })));
+  const source = tileSource(trace, come, (error) => fill(wrong, problem(error, () => { fill(wrong); changed(); })));
   source.begin(layerOf(told, 0, Math.min(FIRST_TRACKS - 1, Math.max(tracks.length - 1, 0))));
   const strip = overview(span, (moment) => see({ from: moment - (view.to - view.from) / 2, to: moment + (view.to - view.from) / 2 }));
   const search = h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names in the timeline", onkeydown: find });
@@ -159,24 +161,31 @@ export function timeline(trace, told, steps, narrow, places) {
 
   /** @param {any} box an event, by its row; where it lies, if it is drawn */
   function choose(box) {
-    chosen = box.track === undefined ? found(box) : box;
-    if (chosen && (chosen.start > view.to || chosen.start + chosen.lasts < view.from)) fit(chosen, 4);
+    chosen = box.track === undefined ? drawn(box.row) : box;
+    missing = chosen ? null : box;
+    if (missing || box.start > view.to || box.start + box.lasts < view.from) fit(box, 4);
     event.show(box.row);
     say(`${shown(box.label)}, ${duration(box.lasts)}, ${duration(box.start)} after the first event`);
     draw();
   }
 
-  /** The drawn one of this row. @param {any} box @returns {Box | null} */
-  function found(box) {
+  /** The drawn one of this row. @param {number} row @returns {Box | null} */
+  function drawn(row) {
     for (const layer of source.layers()) {
-      const place = layer.boxes.row.indexOf(box.row);
+      const place = layer.boxes.row.indexOf(row);
       if (place >= 0) return boxOf(layer, place);
     }
-    see({ from: box.start - box.lasts, to: box.start + 2 * box.lasts });
     return null;
   }
 
-  /** @param {Box} box @param {number} factor of its duration */
+  /** Tiles have come. */
+  function come() {
+    const now = missing && drawn(missing.row);
+    if (now) [chosen, missing] = [now, null];
+    draw();
+  }
+
+  /** @param {{start: number, lasts: number}} box @param {number} factor of its duration */
   const fit = (box, factor) => {
     const length = Math.max(box.lasts, 100) * factor;
     see({ from: box.start + (box.lasts - length) / 2, to: box.start + (box.lasts + length) / 2 });
@@ -185,7 +194,7 @@ export function timeline(trace, told, steps, narrow, places) {
   const say = (/** @type {string} */ text) => fill(said, text);
 
   function leave() {
-    chosen = null;
+    [chosen, missing] = [null, null];
     event.clear();
     say("");
     draw();
@@ -306,9 +315,7 @@ export function timeline(trace, told, steps, narrow, places) {
     const text = /** @type {HTMLInputElement} */ (event.target).value;
     if (text && text === sought && hits.length) {
       hit = (hit + 1) % hits.length;
-      const { found } = hits[hit];
-      fit({ ...found, label: "", track: 0, lane: 0, kind: "" }, 8);
-      choose(found);
+      choose(hits[hit].found);
       return;
     }
     [sought, hit, hits] = [text, -1, []];
