@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from profclient.errors import UsageError
+from profclient.errors import NotFoundError, UsageError
 from profclient.ui.asking import Library
 
 LISTED: Final = "/api/captures"
@@ -16,7 +16,7 @@ _CAPTURE: Final = re.compile(r"c[0-9a-f]{1,12}")
 
 
 def listed(library: Library, asked: Any) -> list[dict[str, Any]]:
-    """The latest first; with `capture` that one alone. Rows are those of `watch_host` in docs/json.md.
+    """The latest first; with `capture` that one alone, where it is kept. Rows as `watch_host` has them (docs/json.md).
 
     Raises ClientError.
     """
@@ -31,7 +31,10 @@ def listed(library: Library, asked: Any) -> list[dict[str, Any]]:
         raise UsageError("a capture is named by its id; `profctl captures` lists them.")
     with Daemon() as daemon:
         if one:
-            return [_row(daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=one)))]
+            try:
+                return [_row(daemon.call(daemon.captures.GetCapture, capture_pb2.CaptureRef(id=one)))]
+            except NotFoundError:
+                return []  # its traces were brought here from elsewhere, or are kept longer
         request = capture_pb2.ListCapturesRequest(limit=LISTED_MAX + 1)
         return [_row(capture) for capture in daemon.call(daemon.captures.ListCaptures, request).captures]
 

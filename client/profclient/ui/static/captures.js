@@ -10,6 +10,7 @@ import { ago, printable, shown, whole, wholeName } from "./units.js";
 const LISTED = 200; // as the server has it: one more says that there are more
 const NAMED = 8; // traces, or processes, of a capture in the list
 const ENDS_WELL = ["stored", "partial"];
+const GONE = "Nothing of that is kept here: its traces came from elsewhere, it is older than the newest 1,000 of its user, or there is none.";
 
 /** @returns {import("./app.js").Page} */
 export function capturesPage() {
@@ -28,7 +29,7 @@ export function capturesPage() {
 export function capturePart(id) {
   if (!id.startsWith("c") || document.body.hasAttribute("data-store")) return null;
   const told = h("div");
-  load(told, (signal) => captures(id, signal), ([capture]) => [
+  load(told, (signal) => captures(id, signal), ([capture]) => !capture ? [h("p", { class: "dim" }, GONE)] : [
     capture.finished_ns === null && h("p", {}, "It goes on: ", h("a", { href: "#/now" }, "Now"), " shows it as it does."),
     h("ul", { class: "captures" }, over(capture, true)),
   ]);
