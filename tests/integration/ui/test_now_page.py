@@ -165,6 +165,7 @@ def test_captures_are_those_of_the_command_and_one_says_how_it_went(now: Now) ->
     tab.get_by_text("No trace of the capture c00 is yours to read").wait_for()
     assert now.complaints == []
     tab.goto(f"{now.url}#/now")
+    tab.get_by_role("checkbox", name=f"Record {now.job.pid}", exact=True).wait_for()
 
 
 def test_a_daemon_that_went_away_is_said_and_found_again(now: Now) -> None:
