@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name CMakeLists.txt) CMakeLists.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-ui test-engines test-clusters check docs faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
+.PHONY: help env demo test test-long chromium test-ui test-engines test-clusters check docs faults hostile kindness soak fuzz fuzz-long bench sanitize protos clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,9 +51,11 @@ test-engines: env .venv-spark/.installed ## the queries of docs/store.md and doc
 	@command -v java >/dev/null || { echo "test-engines: no java: apt-get install openjdk-17-jre-headless" >&2; exit 1; }
 	@PROFD_TEST_ENGINES=1 PROFD_TEST_LONG=1 $(BIN)/python -m pytest -q -rs -k 'Spark or Ray' tests/unit/profd/segments/test_engines.py tests/integration/fleet/test_ssh_between_hosts.py
 
-test-ui: env ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
+chromium: env ## a Chromium for the tests of the pages, where there is none, and what drives it
 	@$(BIN)/python -m pip -q install 'playwright>=1.50'
 	@command -v chromium-headless-shell chromium google-chrome >/dev/null || $(BIN)/python -m playwright install --with-deps --only-shell chromium
+
+test-ui: chromium ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
 	@tools/check_page
 	@PROFD_TEST_UI=1 $(BIN)/python -m pytest -q tests/unit/profclient/ui tests/integration/ui
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from profclient.errors import BusyError, ClientError, DeniedError, NotFoundError, TimeoutExpired, UsageError
 from profclient.ui.asking import LINES, Question, checked
+from profclient.ui.captures import LISTED, listed
 from profclient.ui.gate import NO_ORIGIN
 from profclient.ui.handed import handed
 from profclient.ui.now import WATCH, WRITES
@@ -130,6 +131,8 @@ class Handler(Replies):
             self._send_json(self._host())
         elif self.path == "/api/traces":
             self._send_json(self.page_server.library.newest())
+        elif self.path == LISTED:
+            self._send_json(listed(self.page_server.library, asked))
         elif self.path == "/api/perfetto":
             self._send_trace(asked)
         elif self.path == "/api/ask":

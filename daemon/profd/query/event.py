@@ -10,6 +10,7 @@ import numpy as np
 
 from profd.errors import BadInput
 from profd.events import COLUMNS, NO_END, NO_ROW, ArgColumn, DeviceType, EventTable, Kind
+from profd.query.event_links import links
 from profd.segments.reader import TraceReader
 
 WITHIN_MAX: Final = 32  # events around one that are named, from the inside
@@ -33,6 +34,7 @@ def event(trace: TraceReader, *, row: int) -> dict[str, Any]:
         "stack": (_text(table, "stack") or "").split(";") if _text(table, "stack") else [],
         "within": within,
         "launch": _brief(trace, linked) if 0 <= linked < len(trace) else None,
+        **links(trace, table, _brief),
         "columns": _columns(table),
         "arguments": {key: _argument(column) for (key, _), column in table.args.items() if len(column.rows)},
     }

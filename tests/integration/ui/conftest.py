@@ -22,8 +22,10 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 PROFCTL = (sys.executable, "-W", "ignore", "-c", "from profclient.cli import main; main()")
 NOTES_ITS_ARGUMENTS = '#!/bin/sh\necho "$@" > "$0.told"\n'
 MARKUP = "<img src=x onerror=\"document.title='taken'\">"
+FORMULA = "=1+cmd|' /C calc'!A0"
 HOSTILE = (
     MARKUP,
+    FORMULA,
     "</script><script>document.title='taken'</script>",
     "bidi \u202eevil\u2066",
     "nul \x00 esc \x1b[31m",
@@ -36,6 +38,13 @@ GO = """(hash) => new Promise((done) => {
   addEventListener("hashchange", () => done(), { once: true });
   location.hash = hash;
 })"""
+# A chart that has just come is drawn when its width is known, a frame later, and may ask for tiles then.
+DRAWN = """async () => {
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  do {
+    for (let one = 0; one < 3; one++) await frame();
+  } while (document.querySelector("[aria-busy]"));
+}"""
 
 
 def event(name: str, at: float, lasts: float, cat: str = "cpu_op") -> dict[str, Any]:
@@ -77,9 +86,10 @@ class Page:
         return self.settled()
 
     def settled(self) -> Any:
-        """The tab, when nothing is asked for any more."""
+        """The tab, when nothing is asked for any more, and what has come is drawn."""
         self.tab.wait_for_selector("h1")
         self.tab.wait_for_selector("[aria-busy]", state="detached")
+        self.tab.evaluate(DRAWN)
         return self.tab
 
     def json(self, *words: str) -> Any:

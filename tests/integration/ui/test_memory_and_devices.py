@@ -59,6 +59,21 @@ def trace(page: Page, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(json.loads(done.stdout)["trace"])
 
 
+def test_a_launch_leads_to_its_kernel_and_back(page: Page, trace: str) -> None:
+    tab = page.go(f"/trace/{trace}")
+    panel = tab.locator(".event")
+    for name, other in (("gemm", "cudaLaunchKernel"), ("cudaLaunchKernel", "gemm")):
+        search = tab.get_by_role("searchbox", name="Search names in the timeline")
+        search.fill(name)
+        search.press("Enter")
+        tab.get_by_text(f"{STEPS} events found").wait_for()
+        search.press("Enter")
+        panel.locator("b").get_by_text(name, exact=True).wait_for()
+        panel.get_by_role("button", name=other, exact=True).first.click()
+        panel.locator("b").get_by_text(other, exact=True).wait_for()
+    assert page.complaints == []
+
+
 def test_memory_is_that_of_the_command_and_a_step_narrows_it(page: Page, trace: str) -> None:
     for place, words in (("", ()), ("?step=2", ("--step", "2"))):
         tab = page.go(f"/trace/{trace}{place}")

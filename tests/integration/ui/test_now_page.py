@@ -15,7 +15,7 @@ import pytest
 from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc
 
-from tests.integration.ui.conftest import PROFCTL
+from tests.integration.ui.conftest import PROFCTL, cells
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.people import being
 from tests.support.python_jobs import SPIN, needs_ptrace, running
@@ -144,6 +144,28 @@ def test_nothing_is_heard_while_it_is_not_seen(now: Now) -> None:
         tab.get_by_role("checkbox", name=f"Record {later.pid}", exact=True).wait_for()
         assert not row.is_visible()
     assert now.complaints == []
+
+
+def test_captures_are_those_of_the_command_and_one_says_how_it_went(now: Now) -> None:
+    tab = now.tab
+    told = now.captures()
+    tab.goto(f"{now.url}#/captures")
+    tab.get_by_role("table", name="Captures").wait_for()
+    rows = cells(tab, "Captures")
+    assert [row[0] for row in rows] == [one["capture"] for one in told]
+    assert [row[3] for row in rows] == [one["state"] for one in told]
+    assert [row[6] for row in rows] == [one["targets"][0]["trace"] for one in told]
+    first = told[-1]
+    tab.get_by_role("link", name=first["capture"]).click()
+    went = tab.get_by_role("region", name="How it went")
+    went.get_by_role("link", name=f"Trace {first['targets'][0]['trace']}").wait_for()
+    assert all(phase["name"] in went.inner_text() for phase in first["targets"][0]["waterfall"])
+    tab.goto(f"{now.url}#/capture/c00")
+    tab.get_by_text("Nothing of that is kept here").wait_for()
+    tab.get_by_text("No trace of the capture c00 is yours to read").wait_for()
+    assert now.complaints == []
+    tab.goto(f"{now.url}#/now")
+    tab.get_by_role("checkbox", name=f"Record {now.job.pid}", exact=True).wait_for()
 
 
 def test_a_daemon_that_went_away_is_said_and_found_again(now: Now) -> None:

@@ -13,6 +13,7 @@ import pytest
 from profclient.errors import BusyError
 from profclient.ui import now
 from profclient.ui.asking import Library
+from profclient.ui.captures import LISTED
 from profclient.ui.now import WATCH, WATCHES_MAX, WRITES, Watches
 
 from tests.integration.ui.test_server import request, serving
@@ -73,9 +74,19 @@ def test_a_start_has_an_id_that_begins_one(monkeypatch: pytest.MonkeyPatch) -> N
     assert (got.status, got.json["error"]) == (400, "a start has a request_id, which never begins two captures.")
 
 
-def test_a_store_has_no_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [WATCH, LISTED])
+def test_a_store_has_no_processes_and_no_captures(tmp_path: Path, path: str) -> None:
     with serving(library=Library(tmp_path)) as server:
-        got = request(server, "POST", WATCH)
+        got = request(server, "POST", path)
+    assert (got.status, got.json["kind"]) == (400, "usage")
+
+
+@pytest.mark.parametrize(
+    "asked", [[], {"capture": ["c1"]}, {"capture": "f0123456789ab"}, {"capture": "../c1"}], ids=json.dumps
+)
+def test_a_capture_is_asked_for_by_its_id(asked: Any) -> None:
+    with serving(library=Library()) as server:
+        got = request(server, "POST", LISTED, json.dumps(asked).encode())
     assert (got.status, got.json["kind"]) == (400, "usage")
 
 

@@ -118,7 +118,7 @@ def test_a_page_of_another_server_is_refused_on_every_route(server: PageServer, 
         assert request(server, method, path, Origin=origin).status == 403
 
 
-@pytest.mark.parametrize("path", ["/api/host", "/api/traces", "/api/ask", "/api/other", "/"])
+@pytest.mark.parametrize("path", ["/api/host", "/api/traces", "/api/captures", "/api/ask", "/api/other", "/"])
 def test_nothing_is_answered_without_the_key(server: PageServer, path: str) -> None:
     for wrong in (None, "Bearer", f"Bearer {server.keys.session[:-1]}", f"Basic {server.keys.session}"):
         got = request(server, "POST", path, Authorization=wrong, Cookie=f"key={server.keys.session}")

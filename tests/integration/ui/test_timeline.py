@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.ui.conftest import SLOW, STEPS, Page, cells, top_row
+from tests.integration.ui.conftest import PROFCTL, SLOW, STEPS, Page, cells, event, top_row
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -44,6 +47,8 @@ def test_an_event_of_the_timeline_is_chosen_by_a_click_and_by_keys(page: Page) -
     panel.get_by_text("train.py(7): forward").wait_for()
     panel.get_by_role("button", name="Its row in the table").click()
     assert tab.locator("tr.found td").last.inner_text() == "train.py(7): forward"
+    panel.get_by_role("button", name="In the flame graph").click()
+    assert tab.evaluate("document.activeElement.textContent") == "train.py(7): forward"
     panel.get_by_role("button", name=f"ProfilerStep#{SLOW}").click()  # what it is within
     panel.get_by_text("9.00 ms (9000000 ns)").wait_for()
     line.focus()
@@ -130,6 +135,29 @@ def test_old_tiles_stay_while_new_ones_come_and_stale_questions_are_given_up(pag
         assert line.evaluate(DRAWN, steps) > 0.9
         page.go("/")
         assert tab.evaluate("window.stale.at(-1).aborted")
+    finally:
+        tab.reload()  # with the real fetch
+    page.settled()
+    assert page.complaints == []
+
+
+LET_GO = """(line) => {
+  const press = (kind) => line.dispatchEvent(new KeyboardEvent(kind, { key: "w", bubbles: true }));
+  const asked = [window.stale.length];
+  for (const kind of ["keydown", "keydown", "keyup"]) {
+    press(kind);
+    asked.push(window.stale.length);
+  }
+  return asked;
+}"""
+
+
+def test_a_key_that_is_let_go_asks_at_once(page: Page) -> None:
+    """While it is held nothing is asked for: the next movement comes sooner than an answer."""
+    tab, line = timeline(page, "before")
+    tab.evaluate(NO_TILES)
+    try:
+        assert line.evaluate(LET_GO) == [0, 0, 0, 1]
     finally:
         tab.reload()  # with the real fetch
     page.settled()
@@ -255,6 +283,42 @@ def test_names_are_searched_in_the_timeline(page: Page) -> None:
     search.fill("it's")
     search.press("Enter")
     region.get_by_text("0 events found.").wait_for()
+    assert page.complaints == []
+
+
+def test_the_strip_of_all_of_the_trace_leads_to_a_moment(page: Page) -> None:
+    tab, line = timeline(page, "before")
+    strip = tab.locator("canvas.overview")
+    box = strip.bounding_box()
+    line.focus()
+    for _ in range(6):
+        tab.keyboard.press("w")
+    middle = GUTTER + (SLOW * 1010 + 5000) / SPAN_US * (box["width"] - GUTTER)
+    strip.click(position={"x": middle, "y": 9})
+    page.settled()
+    line.focus()
+    tab.keyboard.press("Enter")  # the longest in view
+    tab.locator(".event").get_by_text(f"ProfilerStep#{SLOW}").first.wait_for()
+    assert page.complaints == []
+
+
+def test_what_was_found_is_chosen_even_where_it_was_too_short_to_be_drawn(page: Page, tmp_path: Path) -> None:
+    events = [event("whole", 0, 1_000_000), *(event(f"op{number}", 100 + 0.15 * number, 0.1) for number in range(2000))]
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    done = subprocess.run([*PROFCTL, "import", str(path), "--json"], env=page.environ, capture_output=True, check=True)
+    tab = page.go(f"/trace/{json.loads(done.stdout)['trace']}")
+    search = tab.get_by_role("searchbox", name="Search names in the timeline")
+    search.fill("op1500")
+    search.press("Enter")
+    tab.get_by_text("1 event found").wait_for()
+    search.press("Enter")
+    chosen = tab.locator(".event b")
+    chosen.get_by_text("op1500", exact=True).wait_for()
+    page.settled()
+    tab.get_by_role("application", name="Timeline").focus()
+    tab.keyboard.press("ArrowRight")
+    chosen.get_by_text("op1501", exact=True).wait_for()
     assert page.complaints == []
 
 

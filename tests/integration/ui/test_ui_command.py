@@ -19,9 +19,11 @@ URL = "http://127.93.7.40:40123/"
     ("what", "page"),
     [
         ("", "/"),
+        ("captures", "/captures"),
         ("06v1", "/trace/06v1"),
         ("c0123", "/capture/c0123"),
         (f"{URL}#/", "/"),
+        (f"{URL}#/captures", "/captures"),
         (f"{URL}#/trace/06v1?step=12", "/trace/06v1?step=12"),
         (f"{URL}#/ranks/c0123", "/ranks/c0123"),
         (f"{URL}#/trace/06v1?step=12..14", "/trace/06v1?step=12..14"),
@@ -41,6 +43,13 @@ def test_where_the_page_begins(what: str, page: str) -> None:
 def test_what_leads_to_no_page_is_refused(what: str) -> None:
     with pytest.raises(UsageError):
         page_of(what)
+
+
+def test_a_store_that_is_not_there_is_said_at_once() -> None:
+    for words in (["ui", "--store", "/no/store"], ["--store", "/no/store", "ui"]):
+        done = subprocess.run([*PROFCTL, *words, "--no-browser"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "There is no store in /no/store: name the daemon's state directory" in done.stderr
 
 
 def test_without_a_browser_the_address_and_the_tunnel_are_printed(tmp_path, monkeypatch) -> None:

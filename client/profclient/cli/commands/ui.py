@@ -13,24 +13,26 @@ import click
 
 from profclient.cli import browser
 from profclient.cli.output import say
-from profclient.errors import UsageError
+from profclient.errors import NotFoundError, UsageError
 from profclient.loopback import COMMON, tunnel
 from profclient.ui.asking import Library
 from profclient.ui.server import UNUSED_SECONDS, PageServer
 
-_NOW = "now"
+_PLACES = ("", "now", "captures")
 _CAPTURES = "cf"  # ids begin so; those of traces with a digit
 _PAGE = re.compile(
-    r"/(?:now|(?:trace|capture|ranks|perfetto|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?", re.ASCII
+    r"/(?:now|captures|(?:trace|capture|ranks|perfetto|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?",
+    re.ASCII,
 )
 
 
 @click.command()
-@click.argument("what", metavar="[TRACE|CAPTURE|now|URL]", default="")
+@click.argument("what", metavar="[TRACE|CAPTURE|captures|now|URL]", default="")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--write", is_flag=True, help="Let the page begin and end captures, as you may. [it only reads]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Serve at this port. [any that is free]")
-def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
+@click.option("--store", type=click.Path(path_type=Path), help="The store in this directory, as of profctl --store.")
+def ui(what: str, no_browser: bool, write: bool, port: int, store: Path | None) -> None:
     """Look at traces in a browser: findings, steps, flame graphs, tables, SQL, comparisons; and what runs now.
 
     profctl serves the page with your rights, on loopback, to your own processes, until Ctrl-C or until nobody has used
@@ -40,13 +42,16 @@ def ui(what: str, no_browser: bool, write: bool, port: int) -> None:
     \b
       profctl ui                       # the list of traces
       profctl ui 06v1                  # straight to a trace
+      profctl ui captures              # how each capture went
       profctl ui --write now           # what runs, and captures of it
       profctl ui 'http://127.93.7.40:40123/#/trace/06v1?step=12'
-      profctl --store DIR ui           # without a daemon
+      profctl ui --store DIR           # without a daemon
     """
-    store = click.get_current_context().find_root().obj
+    store = store or click.get_current_context().find_root().obj
     if write and store is not None:
         raise UsageError("--write begins captures, and a store's folder has no processes: leave --store or it out.")
+    if store is not None and not store.is_dir():
+        raise NotFoundError(f"There is no store in {store}: name the daemon's state directory, or import a file first.")
     serve(store, page_of(what), port, no_browser=no_browser, write=write)
 
 
@@ -93,7 +98,7 @@ def page_of(what: str) -> str:
         if not _PAGE.fullmatch(page):
             raise UsageError("this address leads to no page of profctl ui; copy it from the browser as it is.")
         return page
-    if what in ("", _NOW):
+    if what in _PLACES:
         return f"/{what}"
     page = f"/capture/{what}" if what[0] in _CAPTURES else f"/trace/{what}"
     if not _PAGE.fullmatch(page):

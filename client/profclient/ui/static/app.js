@@ -1,8 +1,9 @@
 // @ts-check
-// Which page an address names: `#/`, `#/now`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/perfetto/ID`, `#/compare/A/B?by=name`. The
+// Which page an address names: `#/`, `#/now`, `#/captures`, `#/capture/ID`, `#/ranks/ID`, `#/trace/ID?step=7`, `#/perfetto/ID`, `#/compare/A/B?by=name`. The
 // address is all of the state, so that it can be copied, and gone back to.
 
 import { enter, host } from "./ask.js";
+import { capturesPage } from "./captures.js";
 import { comparePage } from "./compare.js";
 import { fill, h, leave, problem } from "./dom.js";
 import { nowPage } from "./now.js";
@@ -23,6 +24,7 @@ function found(path) {
   const [, kind, one, other] = path.split("/");
   if (kind === "") return () => tracesPage("");
   if (kind === "now") return () => nowPage();
+  if (kind === "captures") return () => capturesPage();
   if (kind === "capture" && one) return () => tracesPage(one);
   if (kind === "ranks" && one) return () => ranksPage(one);
   if (kind === "trace" && one) return (given) => tracePage(one, given);
@@ -68,6 +70,7 @@ async function start() {
     fill(/** @type {Element} */ (document.getElementById("host")), printable(`${where}, as ${user}`));
     document.body.dataset.uid = String(uid);
     document.body.toggleAttribute("data-write", write);
+    document.body.toggleAttribute("data-store", Boolean(store));
   } catch (error) {
     fill(main, problem(error, start));
     return;

@@ -60,6 +60,9 @@ export function ask(question, trace, given = {}, signal = undefined) {
 /** As of `profctl list --json`. @param {AbortSignal} [signal] @returns {Promise<any[]>} */
 export const traces = (signal) => post("/api/traces", {}, signal);
 
+/** Captures, the latest first, or one. @param {string} capture its id; empty: all @param {AbortSignal} signal @returns {Promise<any[]>} */
+export const captures = (capture, signal) => post("/api/captures", { capture }, signal);
+
 /** `perfetto`: its origin, where it is installed; `ports`: those that a tunnel leads to.
  * @returns {Promise<{host: string, user: string, uid: number, store: string | null, write: boolean, perfetto: string | null, ports: number[]}>} */
 export const host = () => post("/api/host", {});

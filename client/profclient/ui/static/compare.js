@@ -3,7 +3,8 @@
 // flame graph of both, and the steps of both on one scale.
 
 import { ask } from "./ask.js";
-import { h, load, section } from "./dom.js";
+import { csvButton } from "./csv.js";
+import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
 import { graphOfBoth } from "./flame_both.js";
 import { twoCharts } from "./steps_both.js";
 import { table } from "./table.js";
@@ -23,7 +24,18 @@ export function comparePage(a, b, given) {
     { onchange: (/** @type {any} */ event) => { location.hash = `/compare/${a}/${b}?by=${event.target.value}`; } },
     ...BY.map((one) => h("option", { value: one, selected: one === by }, one)),
   );
-  const draw = (/** @type {string} */ how) => load(found, (signal) => ask("diff", a, { other: b, by: how }, signal), changes);
+  const differing = async (/** @type {string} */ how, /** @type {AbortSignal} */ signal) => {
+    try {
+      return await ask("diff", a, { other: b, by: how }, signal);
+    } catch (error) {
+      if (isGone(error)) {
+        leave();
+        fill(element, h("h1", {}, "Compare"), problem(error), h("p", {}, h("a", { href: "#/" }, "All traces")));
+      }
+      throw error;
+    }
+  };
+  const draw = (/** @type {string} */ how) => load(found, (signal) => differing(how, signal), changes);
   draw(by);
   load(charts, (signal) => Promise.all([a, b].map((id) => ask("steps", id, {}, signal))), ([first, second]) => [twoCharts(a, first, b, second)]);
   load(graph, (signal) => ask("merged_diff", a, { other: b, limit: 0 }, signal), (told) => [
@@ -40,7 +52,8 @@ export function comparePage(a, b, given) {
     /** @type {HTMLSelectElement} */ (choice).value = how;
     draw(how);
   };
-  return { element: h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), differences), title: `Compare ${a} with ${b}`, update };
+  const element = h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), differences);
+  return { element, title: `Compare ${a} with ${b}`, update };
 }
 
 /** What would say more of a trace most of whose window is in no operator, as its own page has it.
@@ -59,11 +72,12 @@ function changes(told) {
   const same = told.rows.length - changed.length;
   const per = told.per === "step" ? "per step" : "in all";
   const counts = `Self time ${per}; ${changed.length} changed, ${same} did not${told.truncated ? " (cut)" : ""}.`;
-  const more = changed.length > ROWS && h("p", { class: "dim" }, `The first ${ROWS}; profctl diff --limit 0 has all.`);
+  const more = changed.length > ROWS && h("span", {}, `The first ${ROWS}; profctl diff --limit 0 has all.`);
+  const below = changed.length > 0 && h("p", { class: "line dim" }, more, csvButton("Changes", columns(), changed.slice(0, ROWS)));
   return [
     h("p", {}, counts, told.message && ` ${printable(told.message)}`),
     h("h3", {}, "In all"), table("In all", columns(), told.totals),
-    h("h3", {}, "Changes"), changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), more,
+    h("h3", {}, "Changes"), changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), below,
   ];
 }
 

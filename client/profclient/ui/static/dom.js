@@ -68,6 +68,10 @@ export async function load(element, asked, shown, waiting = h("p", { class: "dim
   }
 }
 
+/** Whether a question's problem is that its trace is not there, or not this reader's: nothing of the page is left then.
+ * @param {any} error */
+export const isGone = (error) => ["not_found", "denied"].includes(error.kind);
+
 /** Give up what the elements of a page wait for: it is left. */
 export function leave() {
   for (const one of awaited.values()) one.abort();

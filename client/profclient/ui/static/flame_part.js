@@ -14,8 +14,9 @@ const MEMORY = "memory";
 const OF = [["calls", "all calls"], ["modules", "modules"], ["operators", "operators"], ["samples", "samples"]];
 
 /** @param {string} trace
- * @returns {{element: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void, offerMemory: () => void}}
- * `offerMemory`: of a trace in which memory was recorded */
+ * @returns {{element: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void, offerMemory: () => void,
+ *   find: (name: string) => void}}
+ * `offerMemory`: of a trace in which memory was recorded; `find`: mark what has this name */
 export function flamePart(trace) {
   const found = h("div");
   /** @type {Record<string, any>} */
@@ -50,7 +51,17 @@ export function flamePart(trace) {
     fill(device); // another part may have nothing on it
     draw();
   };
-  return { element: h("div", {}, choices, found), narrow: (wanted) => { part = wanted; anew(); }, offer, offerMemory };
+  const find = (/** @type {string} */ name) => {
+    const search = /** @type {HTMLInputElement | null} */ (found.querySelector("input[type=search]"));
+    if (search) {
+      search.value = name;
+      search.dispatchEvent(new Event("input"));
+    }
+    const box = /** @type {HTMLElement | null} */ (found.querySelector(".box.found"));
+    box?.focus();
+    (box ?? choices).scrollIntoView({ block: "center" });
+  };
+  return { element: h("div", {}, choices, found), narrow: (wanted) => { part = wanted; anew(); }, offer, offerMemory, find };
 }
 
 /** Threads that have calls, each once. @param {any} tracks of `tiles` @returns {{id: string, name: string}[]} */

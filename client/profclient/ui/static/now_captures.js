@@ -23,23 +23,29 @@ export function running(capture) {
   return h("li", { class: "capture" },
     h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, about(capture)), stop, told),
     ...capture.targets.map((/** @type {any} */ target) => target.passed.length ? goesOn(capture, target) : isOver(target)),
-    capture.targets_left_out > 0 && h("p", { class: "dim" }, `… and ${whole(capture.targets_left_out)} more of its processes.`));
+    leftOut(capture));
 }
 
-/** One that is over. @param {any} capture */
-export function over(capture) {
+/** One that is over. @param {any} capture @param {boolean} [here] on a page of its own, beside its traces */
+export function over(capture, here = false) {
   const traces = capture.targets.filter((/** @type {any} */ target) => target.trace);
-  const all = traces.length > 1 && h("a", { href: `#/capture/${encodeURIComponent(capture.capture)}` }, "All its traces");
+  const all = !here && traces.length > 1 && h("a", { href: `#/capture/${encodeURIComponent(capture.capture)}` }, "All its traces");
   return h("li", { class: "capture" },
     h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, about(capture)), all),
-    ...capture.targets.map(isOver));
+    ...capture.targets.map(isOver), leftOut(capture));
 }
 
 /** @param {any} capture */
+const leftOut = (capture) => capture.targets_left_out > 0 && h("p", { class: "dim" }, `… and ${whole(capture.targets_left_out)} more of its processes.`);
+
+/** Of its window. @param {any} capture */
+export const lengthOf = (capture) =>
+  capture.iterations ? counted(capture.iterations, "step") : capture.duration_ns ? duration(capture.duration_ns) : "until it is stopped";
+
+/** @param {any} capture */
 function about(capture) {
-  const length = capture.iterations ? counted(capture.iterations, "step") : capture.duration_ns ? duration(capture.duration_ns) : "until it is stopped";
   const whose = `of ${capture.owner}`;
-  return printable([whose, length, capture.finished_ns ? `ended ${moment(capture.finished_ns)}` : "", capture.reason ?? ""].filter(Boolean).join(" · "));
+  return printable([whose, lengthOf(capture), capture.finished_ns ? `ended ${moment(capture.finished_ns)}` : "", capture.reason ?? ""].filter(Boolean).join(" · "));
 }
 
 /** By the clock: the page may stay as it is for hours. @param {number | bigint} unixNs */

@@ -40,14 +40,14 @@ function save(what, { width, height, words = [], paint }) {
   canvas.toBlob((data) => data && hand(data, fileName(what)), "image/png");
 }
 
-/** `profd-steps-1nghd2qkfv2s6.png`: the traces are those of the page's address. @param {string} what */
-function fileName(what) {
+/** `profd-steps-1nghd2qkfv2s6.png`: the traces are those of the page's address. @param {string} what @param {string} [kind] */
+export function fileName(what, kind = "png") {
   const ids = location.hash.split("?")[0].split("/").slice(2).filter((one) => /^[a-z0-9]+$/.test(one));
-  return `${["profd", ...what.toLowerCase().split(" "), ...ids].join("-")}.png`;
+  return `${["profd", ...what.toLowerCase().split(" "), ...ids].join("-")}.${kind}`;
 }
 
 /** @param {Blob} data @param {string} name */
-function hand(data, name) {
+export function hand(data, name) {
   const address = URL.createObjectURL(data);
   h("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), KEPT_MS);

@@ -2,6 +2,7 @@
 // A question in SQL, its answer as a table, and a way to stop it.
 
 import { ask } from "./ask.js";
+import { csvButton } from "./csv.js";
 import { fill, h, problem } from "./dom.js";
 import { table } from "./table.js";
 import { counted, printable, shown, wholeName } from "./units.js";
@@ -69,7 +70,7 @@ function rowsOf(told) {
     whole: (/** @type {any[]} */ row) => wholeName(written(row[place])),
   }));
   const cut = told.truncated ? `The first ${counted(told.rows.length, "row")}; profctl sql --limit has more.` : counted(told.rows.length, "row");
-  return [table("Rows", columns, told.rows), h("p", { class: "dim" }, cut)];
+  return [table("Rows", columns, told.rows), h("p", { class: "line dim" }, h("span", {}, cut), csvButton("SQL", columns, told.rows))];
 }
 
 /** @param {any} value */

@@ -40,6 +40,13 @@ export function tileSource(trace, changed, failed) {
     if (wanted) timer = window.setTimeout(() => next(span), SETTLED_MS);
   }
 
+  /** No further movement comes soon: a key is up. @param {number} span */
+  function hurry(span) {
+    if (!wanted || asked) return;
+    clearTimeout(timer);
+    next(span);
+  }
+
   /** @param {number} span */
   async function next(span) {
     if (!wanted) return;
@@ -77,6 +84,7 @@ export function tileSource(trace, changed, failed) {
 
   return {
     look,
+    hurry,
     layers: () => layers,
     busy: () => asked !== null || wanted !== null,
     begin: (/** @type {import("./timeline_layout.js").Layer} */ layer) => { layers = [layer]; },

@@ -6,6 +6,7 @@ import { fill, h, problem } from "./dom.js";
 import { eventPanel } from "./event.js";
 import { saveButton, sightOf } from "./picture.js";
 import { tileSource } from "./tiles.js";
+import { overview } from "./timeline_overview.js";
 import { GUTTER, RULER, across, paintTimeline } from "./timeline_paint.js";
 import { ROW, beside, between, boxAt, boxOf, cellAt, layerOf, moved, same, tracksOf, within, zoomed } from "./timeline_layout.js";
 import { counted, duration, shown, whole } from "./units.js";
@@ -25,10 +26,10 @@ const HELP = "W and S zoom, A and D move, a click or Enter chooses, arrow keys g
  * @typedef {import("./timeline_layout.js").Box} Box */
 
 /** @param {string} trace @param {any} told of `tiles`, with tracks, of the whole trace @param {any[]} steps of `steps`
- * @param {(window: Window) => void} narrow @param {(name: string) => void} inTop
+ * @param {(window: Window) => void} narrow @param {import("./event.js").Places} places
  * @returns {{element: Element, see: (window: Window) => void, mark: (steps: any[]) => void, view: () => Window, close: () => void}}
  * `mark`: steps that came later */
-export function timeline(trace, told, steps, narrow, inTop) {
+export function timeline(trace, told, steps, narrow, places) {
   const span = Math.max(Number(told.to_ns), 1);
   const tracks = tracksOf(told.tracks);
   const begin = BigInt(told.start_ns ?? 0);
@@ -42,6 +43,8 @@ export function timeline(trace, told, steps, narrow, inTop) {
   let view = { from: 0, to: span };
   /** @type {Box | null} */
   let chosen = null;
+  /** @type {any} */
+  let missing = null; // chosen by its row, and not drawn so far
   /** @type {{start: number, found: {row: number, start: number, lasts: number, label: string}}[]} */
   let hits = [];
   let [sought, hit] = ["", -1];
@@ -55,15 +58,16 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const help = h("p", { class: "dim", id: "timeline-help" }, HELP);
   const scroller = h("div", {
     class: "timeline", role: "application", tabindex: 0, "aria-label": told.sketch ? "Timeline, a sketch so far" : "Timeline", "aria-describedby": "timeline-help",
-    onkeydown: key, onscroll: changed, onwheel: wheel, onpointerdown: press, onpointermove: point, onpointerup: release,
+    onkeydown: key, onkeyup: () => source.hurry(span), onscroll: changed, onwheel: wheel, onpointerdown: press, onpointermove: point, onpointerup: release,
     onfocus: draw, onblur: draw,
   }, canvas, h("div", { class: "deep" }));
   const height = Math.min(HEIGHT_MAX, deep + RULER);
   scroller.style.height = `${height}px`;
   /** @type {HTMLElement} */ (scroller.lastElementChild).style.height = `${Math.max(deep + RULER - height, 0)}px`;
-  const event = eventPanel(trace, (one) => choose({ ...one, label: one.name, start: Number(one.from_ns), lasts: Number(one.duration_ns ?? 0) }), inTop);
-  const source = tileSource(trace, draw, (error) => fill(wrong, problem(error, () => { fill(wrong); changed(); })));
+  const event = eventPanel(trace, (one) => choose({ ...one, label: one.name, start: Number(one.from_ns), lasts: Number(one.duration_ns ?? 0) }), places);
+  const source = tileSource(trace, come, (error) => fill(wrong, problem(error, () => { fill(wrong); changed(); })));
   source.begin(layerOf(told, 0, Math.min(FIRST_TRACKS - 1, Math.max(tracks.length - 1, 0))));
+  const strip = overview(span, (moment) => see({ from: moment - (view.to - view.from) / 2, to: moment + (view.to - view.from) / 2 }));
   const search = h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names in the timeline", onkeydown: find });
   const tools = h("p", { class: "line" },
     h("button", { type: "button", onclick: () => see({ from: 0, to: span }) }, "All (0)"),
@@ -94,6 +98,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
       const paint = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
       paint.setTransform(ratio, 0, 0, ratio, 0, 0);
       paintTimeline(paint, now);
+      strip.draw(now);
       if (drag?.area) {
         paint.globalAlpha = 0.3;
         paint.fillStyle = now.color("found");
@@ -156,24 +161,31 @@ export function timeline(trace, told, steps, narrow, inTop) {
 
   /** @param {any} box an event, by its row; where it lies, if it is drawn */
   function choose(box) {
-    chosen = box.track === undefined ? found(box) : box;
-    if (chosen && (chosen.start > view.to || chosen.start + chosen.lasts < view.from)) fit(chosen, 4);
+    chosen = box.track === undefined ? drawn(box.row) : box;
+    missing = chosen ? null : box;
+    if (missing || box.start > view.to || box.start + box.lasts < view.from) fit(box, 4);
     event.show(box.row);
     say(`${shown(box.label)}, ${duration(box.lasts)}, ${duration(box.start)} after the first event`);
     draw();
   }
 
-  /** The drawn one of this row. @param {any} box @returns {Box | null} */
-  function found(box) {
+  /** The drawn one of this row. @param {number} row @returns {Box | null} */
+  function drawn(row) {
     for (const layer of source.layers()) {
-      const place = layer.boxes.row.indexOf(box.row);
+      const place = layer.boxes.row.indexOf(row);
       if (place >= 0) return boxOf(layer, place);
     }
-    see({ from: box.start - box.lasts, to: box.start + 2 * box.lasts });
     return null;
   }
 
-  /** @param {Box} box @param {number} factor of its duration */
+  /** Tiles have come. */
+  function come() {
+    const now = missing && drawn(missing.row);
+    if (now) [chosen, missing] = [now, null];
+    draw();
+  }
+
+  /** @param {{start: number, lasts: number}} box @param {number} factor of its duration */
   const fit = (box, factor) => {
     const length = Math.max(box.lasts, 100) * factor;
     see({ from: box.start + (box.lasts - length) / 2, to: box.start + (box.lasts + length) / 2 });
@@ -182,7 +194,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
   const say = (/** @type {string} */ text) => fill(said, text);
 
   function leave() {
-    chosen = null;
+    [chosen, missing] = [null, null];
     event.clear();
     say("");
     draw();
@@ -293,6 +305,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
       else if (cell) see(zoomed(view, 1 / 16, at(here.x), span));
       else leave();
     }
+    source.hurry(span);
     draw();
   }
 
@@ -302,9 +315,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
     const text = /** @type {HTMLInputElement} */ (event.target).value;
     if (text && text === sought && hits.length) {
       hit = (hit + 1) % hits.length;
-      const { found } = hits[hit];
-      fit({ ...found, label: "", track: 0, lane: 0, kind: "" }, 8);
-      choose(found);
+      choose(hits[hit].found);
       return;
     }
     [sought, hit, hits] = [text, -1, []];
@@ -324,7 +335,7 @@ export function timeline(trace, told, steps, narrow, inTop) {
   }
 
   const left = told.tracks.left_out ? `${counted(told.tracks.left_out, "track")} are not drawn: ${whole(tracks.length)} are the limit.` : null;
-  const element = h("div", {}, tools, scroller, said, wrong, event.element, help, left && h("p", { class: "dim" }, left));
+  const element = h("div", {}, tools, strip.element, scroller, said, wrong, event.element, help, left && h("p", { class: "dim" }, left));
   changed();
   const mark = (/** @type {any[]} */ known) => { marks = known.map(markOf); draw(); };
   return { element, see, mark, view: () => view, close: () => { source.close(); dark.removeEventListener("change", draw); } };

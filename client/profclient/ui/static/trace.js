@@ -4,8 +4,9 @@
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
+import { csvButton } from "./csv.js";
 import { devicesPart } from "./devices.js";
-import { fill, h, leave, load, problem, section } from "./dom.js";
+import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
 import { flamePart } from "./flame_part.js";
 import { memoryPart } from "./memory.js";
 import { sketched } from "./sketch.js";
@@ -17,7 +18,6 @@ import { ago, duration, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
 const RAW = "--raw"; // in the sentence of a question that can be asked so, and not otherwise
-const GONE = ["not_found", "denied"]; // kinds of problems of which no part of the page is left
 /** @type {[string, string][]} */
 const SORTS = [
   ["self_cpu_time_total", "own time on threads"],
@@ -83,7 +83,7 @@ export function tracePage(id, given) {
     try {
       return await ask("summary", id, {}, signal);
     } catch (error) {
-      if (GONE.includes(/** @type {any} */ (error).kind)) {
+      if (isGone(error)) {
         leave();
         fill(element, heading, problem(error), h("p", {}, h("a", { href: "#/" }, "All traces")));
       }
@@ -115,7 +115,7 @@ export function tracePage(id, given) {
     const before = line?.view(); // of the sketch
     line?.close();
     graph.offer(told.tracks);
-    line = timeline(id, told, all, goTo, rows.find);
+    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find]]);
     if (before) line.see(before);
     else follow();
     return line.element;
@@ -169,14 +169,16 @@ export function tracePage(id, given) {
 /** A choice of the trace to compare with; the list is asked for when somebody is about to choose. @param {string} id */
 function compareWith(id) {
   const choice = /** @type {HTMLSelectElement} */ (
-    h("select", { onchange: () => { location.hash = `/compare/${id}/${choice.value}`; } }, h("option", { value: "" }, "another trace …"))
+    h("select", { onchange: () => go.toggleAttribute("disabled", !choice.value) }, h("option", { value: "" }, "another trace …"))
   );
+  // A button, and not the choice itself: an arrow key would choose the first trace and leave the page.
+  const go = h("button", { type: "button", disabled: true, onclick: () => { location.hash = `/compare/${id}/${choice.value}`; } }, "Compare");
   const list = async () => {
     const others = (await traces()).filter((one) => one.id !== id);
     choice.append(...others.map((one) => h("option", { value: one.id }, `${one.id} (${ago(one.created_ns)}) ${shown(one.title)}`.slice(0, 80))));
   };
   choice.addEventListener("focus", () => list().catch(() => {}), { once: true });
-  return h("label", {}, "Compare with ", choice);
+  return h("span", {}, h("label", {}, "Compare with ", choice), " ", go);
 }
 
 /** @typedef {{step: number | null, last: number | null, window: import("./timeline_layout.js").Window | null}} Part of a
@@ -232,8 +234,9 @@ function topTable(id) {
       listed = found.slice(0, TOP_ROWS);
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;
-      const remark = more && h("p", { class: "dim" }, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
-      return [table("Top", topColumns(found), found.slice(0, TOP_ROWS)), remark];
+      const columns = topColumns(found);
+      const remark = more && h("span", {}, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
+      return [table("Top", columns, listed), h("p", { class: "line dim" }, remark, csvButton("Top", columns, listed))];
     });
   const narrow = (/** @type {Record<string, any>} */ wanted) => {
     part = wanted;

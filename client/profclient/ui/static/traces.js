@@ -2,7 +2,8 @@
 // The list of traces, of all captures or of one.
 
 import { traces } from "./ask.js";
-import { fill, h, load } from "./dom.js";
+import { capturePart } from "./captures.js";
+import { fill, h, load, section } from "./dom.js";
 import { table } from "./table.js";
 import { ago, counted, duration, printable, shownCommand, size, whole, wholeName } from "./units.js";
 
@@ -11,14 +12,14 @@ export function tracesPage(capture) {
   const list = h("div");
   const title = capture ? `Capture ${capture}` : "Traces";
   const ranks = h("span");
-  const all = capture ? h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), ranks) : null;
+  const all = capture ? h("p", { class: "line" }, h("a", { href: "#/captures" }, "All captures"), ranks) : null;
   load(list, traces, (found) => {
     const wanted = capture ? found.filter((trace) => (trace.capture ?? "").startsWith(capture)) : found;
     banner(found);
     if (wanted.length > 1) fill(ranks, h("a", { href: `#/ranks/${capture}` }, "Its ranks: who is late, collectives, critical path"));
     return wanted.length ? choice(wanted) : [nothing(capture, found.length)];
   });
-  return { element: h("div", {}, h("h1", {}, title), all, list), title };
+  return { element: h("div", {}, h("h1", {}, title), all, ...(capture ? [capturePart(capture), section("Its traces", list)] : [list])), title };
 }
 
 /** Whose traces these are, where they are not all the reader's. @param {any[]} found */
@@ -85,5 +86,5 @@ function ofCapture(one) {
 function nothing(capture, all) {
   const how = h("pre", {}, "profctl ps\nprofctl start --pid PID --duration 10s");
   if (!all) return h("div", {}, h("p", {}, "No traces yet. Record a process, or bring a file in with profctl import:"), how);
-  return h("p", {}, `No trace of the capture ${capture} is yours to read, or it has none yet: profctl captures says.`);
+  return h("p", {}, `No trace of the capture ${capture} is yours to read, or it has none.`);
 }

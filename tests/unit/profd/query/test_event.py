@@ -10,6 +10,7 @@ import pytest
 from profd.errors import BadInput
 from profd.events import ArgColumn, Dictionary, Kind, Tracks
 from profd.query import event as module
+from profd.query import event_links
 from profd.query.event import event
 from profd.segments.reader import TraceReader
 
@@ -70,3 +71,37 @@ def test_what_is_around_an_event_has_an_end(trace: TraceReader, monkeypatch: pyt
 def test_a_row_that_is_not_there(trace: TraceReader) -> None:
     with pytest.raises(BadInput, match="the trace has no row 5: it has 5 events"):
         event(trace, row=5)
+
+
+def test_what_a_call_launches_itself_and_by_what_it_calls(trace: TraceReader) -> None:
+    for row in (1, 2):
+        found = event(trace, row=row)["launched"]
+        assert (found["events"], found["partly"]) == (1, False)
+        assert [one["name"] for one in found["first"]] == ["kernel"]
+    assert event(trace, row=4)["launched"] == {"events": 0, "first": [], "partly": False}
+    assert event(trace, row=3)["launched"]["events"] == 0  # launched, and launches nothing
+
+
+def test_what_is_launched_far_behind_is_not_looked_for(trace: TraceReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_links, "LAUNCH_ROWS", 3)
+    assert event(trace, row=1)["launched"] == {**event(trace, row=2)["launched"], "partly": True}
+    monkeypatch.setattr(event_links, "LAUNCH_ROWS", 2)
+    assert event(trace, row=1)["launched"]["events"] == 0
+
+
+def test_an_op_leads_to_its_backward_function_and_back(tmp_path: Path) -> None:
+    def op(name: str, at: int, thread: int, **fields: int) -> Event:
+        return Event(name, BEGIN + at, BEGIN + at + 5, thread=thread, fields={"process": 0, **fields})
+
+    engine = "autograd::engine::evaluate_function: MmBackward0"
+    events = [
+        op("aten::mm", 0, 0, sequence=7), op("aten::mm", 10, 0, sequence=8), op("aten::add", 20, 0),
+        op(engine, 30, 1), op("MmBackward0", 30, 1, sequence=8, fwd_thread=5),
+        op(engine, 40, 1), op("MmBackward0", 40, 1, sequence=7, fwd_thread=5),
+    ]  # fmt: skip
+    tracks = Tracks([{"id": 42}], [{"id": 5, "process": 0}, {"id": 7, "process": 0}])
+    read = TraceReader(store(table_of(events), tmp_path / "t", tracks=tracks))
+    pairs = {row: [one["row"] for one in event(read, row=row)["backward"]] for row in range(len(read))}
+    assert pairs == {0: [6], 1: [4], 2: [], 3: [], 4: [], 5: [], 6: []}
+    forward = {row: (event(read, row=row)["forward"] or {}).get("row") for row in range(len(read))}
+    assert forward == {0: None, 1: None, 2: None, 3: 1, 4: 1, 5: 0, 6: 0}

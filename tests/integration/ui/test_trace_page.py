@@ -1,49 +1,21 @@
-"""Every page of `profctl ui` in a real Chromium: numbers are those of `--json`, names are text, others stay out."""
+"""The traces, and a trace, in a real Chromium: numbers are those of `--json`, names are text, losses are said."""
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from profclient.cli.flame import layout
-from profclient.cli.flame.differences import Differences
-from profclient.cli.units import duration
-from profclient.ui.asking import Library
-from profclient.ui.server import PageServer
 
-from tests.integration.ui.conftest import HOSTILE, PROFCTL, SLOW, STEPS, Page, cells, top_row
+from tests.integration.ui.conftest import FORMULA, HOSTILE, PROFCTL, SLOW, STEPS, Page, cells, top_row
 
 pytestmark = pytest.mark.slow
 SECTIONS = ["Answer", "Findings", "Steps", "Timeline", "Flame graph", "Top", "SQL"]
-
-
-def test_the_way_in_leaves_no_key_behind(page: Page) -> None:
-    file = page.key_file.removeprefix("file://")
-    assert not Path(file).exists()
-    assert page.tab.url == f"{page.url}#/"
-    assert page.tab.context.cookies() == []
-    session = page.tab.evaluate("() => sessionStorage.getItem('profd-session')")
-    assert len(session) > 40
-    words = []
-    for process in Path("/proc").glob("[0-9]*"):
-        for name in ("cmdline", "environ"):
-            try:
-                words.append((process / name).read_bytes())
-            except OSError:
-                continue
-    assert len(words) > 2
-    assert not any(session.encode() in text for text in words)
-    page.tab.go_back()  # to the file, which is gone; nothing in between asks for the form again
-    page.go("/")
-    assert page.tab.get_by_role("heading", name="Traces").is_visible()
 
 
 def test_the_list_is_that_of_the_command(page: Page) -> None:
@@ -207,6 +179,31 @@ def test_sql_answers_with_exact_numbers_and_can_be_stopped(page: Page) -> None:
     page.complaints.clear()  # of the refused question
 
 
+def test_rows_are_saved_as_csv_with_exact_numbers_and_no_formula(page: Page, tmp_path: Path) -> None:
+    trace = page.traces["hostile"]
+    tab = page.go(f"/trace/{trace}")
+    region = tab.get_by_role("region", name="SQL")
+    question = (
+        "SELECT name, start_ns, -self_ns AS less, NULL AS nothing FROM events WHERE length(name) < 99 ORDER BY name"
+    )
+    region.get_by_role("textbox").fill(question)
+    region.get_by_role("textbox").press("Control+Enter")
+    with tab.expect_download() as download:
+        region.get_by_role("button", name="Save CSV").click()
+    assert download.value.suggested_filename == f"profd-sql-{trace}.csv"
+    download.value.save_as(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    told = page.json("sql", trace, question)
+    assert head == [column["name"] for column in told["columns"]]
+    names = [f"'{name}" if name == FORMULA else name for name, *_ in told["rows"]]
+    assert f"'{FORMULA}" in names
+    assert rows == [
+        [name, str(start), str(less), ""] for name, (_, start, less, _) in zip(names, told["rows"], strict=True)
+    ]
+    assert page.complaints == []
+
+
 def test_sql_is_of_the_step_that_is_chosen(page: Page) -> None:
     trace = page.traces["before"]
     tab = page.go(f"/trace/{trace}?step={SLOW}")
@@ -308,103 +305,6 @@ def test_others_traces_are_announced(page: Page) -> None:
     assert not tab.get_by_role("note").is_visible()
 
 
-def test_two_traces_are_compared(page: Page) -> None:
-    tab = page.go("/")
-    for name in ("before", "after"):
-        tab.get_by_role("checkbox", name=f"Compare {page.traces[name]}").check()
-    tab.get_by_role("button", name="Compare two").click()
-    page.settled()
-    assert tab.url.endswith(f"#/compare/{page.traces['before']}/{page.traces['after']}")
-    told = page.json("diff", page.traces["before"], page.traces["after"])
-    changed = [row for row in told["rows"] if row["change"] != "same"]
-    rows = cells(tab, "Changes")
-    assert [row[-1] for row in rows] == [row["name"] for row in changed]
-    assert [row[1:3] for row in rows] == [[duration(row["a_ns"]), duration(row["b_ns"])] for row in changed]
-    assert "aten::mm" in [row[-1] for row in rows if row[0] == "▲ slower"]
-    assert page.complaints == []
-    tab.get_by_role("combobox", name="By").select_option("path")
-    page.settled()
-    assert any(" > " in row[-1] for row in cells(tab, "Changes"))
-    assert page.complaints == []
-
-
-@pytest.mark.parametrize("by", layout.WEIGHTS)
-def test_the_flame_graph_of_both_is_that_of_the_command(page: Page, by: str) -> None:
-    """Boxes and colors, for widths of B; by time of devices as well, which these traces have not."""
-    nodes = page.json("flame", page.traces["before"], page.traces["after"])["nodes"]
-    for at, node in enumerate(nodes):
-        node |= {"a_device_ns": 7 * at % 5, "b_device_ns": 8 - at}
-    page.go("/")
-    program = """async ([nodes, by]) => {
-      const { boxesOfBoth, scale, shade } = await import('/static/flame_both.js');
-      const sight = { by, side: "b", own: false };
-      const found = boxesOfBoth(nodes, sight);
-      const full = scale(nodes, found.filter((one) => one.depth === 0).reduce((sum, one) => sum + one.width, 0), sight);
-      return found.map(({ depth, left, width, node }) => [depth, left, width, node.name, shade(node, full, sight)]);
-    }"""
-    found = page.tab.evaluate(program, [nodes, by])
-    both = Differences(nodes, by, "step")
-    expected = [[box.depth, box.left, box.width, box.node["name"], both.look(box)] for box in both.boxes]
-    assert found == expected
-    assert len({look for *_, look in expected}) > 1
-
-
-def test_what_became_slower_is_red_and_the_steps_of_both_are_there(page: Page) -> None:
-    before, after = page.traces["before"], page.traces["after"]
-    tab = page.go(f"/compare/{before}/{after}")
-    boxes = tab.get_by_role("tree", name="Flame graph").get_by_role("treeitem")
-    looks = {one.inner_text(): one.get_attribute("class") for one in boxes.all()}
-    assert "more-3" in looks["aten::mm"]
-    assert "alike" in looks["train.py: forward"]  # its callee takes what it itself does not
-    assert "A 300.0 us, B 500.0 us per step" in boxes.get_by_text("aten::mm", exact=True).first.get_attribute("title")
-    tab.get_by_role("combobox", name="Color: change of").select_option("own time")
-    assert "less-3" in boxes.get_by_text("train.py: forward", exact=True).first.get_attribute("class")
-    for trace in (before, after):
-        (told,) = [one for one in tab.get_by_role("img", name="Steps of").all() if trace_of(one, tab) == trace]
-        steps = page.json("steps", trace)
-        median = duration(steps["outliers"]["median_ns"])
-        assert f"{STEPS} steps: in the middle {median}" in told.get_attribute("aria-label")
-    tab.get_by_role("combobox", name="as").select_option("in A")
-    assert boxes.get_by_text("aten::mm", exact=True).first.is_visible()
-    assert page.complaints == []
-
-
-def trace_of(chart: Any, tab: Any) -> str:
-    """The heading over a chart ends with the trace."""
-    return str(chart.evaluate("(one) => one.parentElement.querySelector('h3').textContent")).split()[-1]
-
-
-def test_what_would_say_more_of_a_trace_is_said_of_both(page: Page) -> None:
-    """The daemon's answer about an imported trace has no hint: it is put into that of one of them."""
-    before, after = page.traces["before"], page.traces["after"]
-
-    def hinted(route: Any) -> None:
-        told = json.loads(route.request.post_data)
-        if told["question"] != "window":
-            return route.fallback()
-        answer = route.fetch()
-        hint = "outside operators 92 %: add --stacks (about 0.1 us a call)" if told["trace"] == after else None
-        return route.fulfill(response=answer, json={**answer.json(), "hint": hint})
-
-    page.go("/")
-    page.tab.route("**/api/ask", hinted)
-    tab = page.go(f"/compare/{before}/{after}")
-    assert tab.get_by_text("B: outside operators 92 %: add --stacks").is_visible()
-    assert tab.get_by_text("A: ", exact=False).count() == 0
-    tab.unroute("**/api/ask", hinted)
-    assert page.complaints == []
-
-
-def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:
-    tab = page.go(f"/trace/{page.traces['after']}")
-    choice = tab.get_by_role("combobox", name="Compare with")
-    choice.focus()
-    choice.locator("option").nth(len(page.traces) - 1).wait_for(state="attached")
-    choice.select_option(page.traces["before"])
-    tab.wait_for_url(f"**/#/compare/{page.traces['after']}/{page.traces['before']}")
-    assert "▼ faster" in [row[0] for row in cells(page.settled(), "Changes")]
-
-
 def test_names_are_text(page: Page) -> None:
     """Markup, controls, marks of direction, a megabyte: in tables, titles and the graph."""
     tab = page.go(f"/trace/{page.traces['hostile']}")
@@ -447,146 +347,6 @@ def test_a_trace_that_is_not_there_is_told_once(page: Page) -> None:
     page.complaints.clear()  # the browser's own lines about refused requests
 
 
-def test_another_tab_is_let_in_by_the_first_and_another_browser_is_not(page: Page, browser: Any) -> None:
-    other = page.tab.context.new_page()
-    other.goto(f"{page.url}#/trace/{page.traces['before']}")
-    other.get_by_role("slider", name="Steps").wait_for()
-    other.close()
-    stranger = browser.new_context().new_page()
-    stranger.goto(f"{page.url}#/trace/{page.traces['before']}")
-    stranger.get_by_role("alert").wait_for()
-    assert "This tab has no key" in stranger.get_by_role("alert").inner_text()
-    assert "train.py" not in stranger.content()
-    stranger.context.close()
-
-
-def test_a_printed_address_is_good_once_and_leaves_no_key_behind(page: Page, browser: Any) -> None:
-    words = [*PROFCTL, "ui", page.traces["before"], "--no-browser"]
-    with subprocess.Popen(
-        words, env=page.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            tab = browser.new_context().new_page()
-            tab.goto(address)
-            tab.get_by_role("slider", name="Steps").wait_for()
-            place = f"{address.partition('#')[0]}#/trace/{page.traces['before']}"
-            assert tab.url == place
-            assert tab.evaluate("() => history.length") <= 2  # about:blank, and this page
-            tab.reload()
-            tab.get_by_role("slider", name="Steps").wait_for()
-            other = browser.new_context().new_page()
-            other.goto(address)
-            other.get_by_role("alert").wait_for()
-            assert "was used already" in other.get_by_role("alert").inner_text()
-            assert "key" not in other.url
-            tab.context.close()
-            other.context.close()
-        finally:
-            server.send_signal(signal.SIGINT)
-
-
-ATTACKS = """async (url) => {
-  const tried = {};
-  const post = (path, given) => fetch(url + path, { method: "POST", ...given }).then((got) => got.text());
-  const tries = {
-    page: () => fetch(url).then((got) => got.text()),
-    file: () => fetch(url + "static/app.js").then((got) => got.text()),
-    module: () => import(url + "static/ask.js").then((got) => got.traces()),
-    asked: () => post("api/traces", { body: "{}", headers: { Authorization: "Bearer x" } }),
-    blind: () => fetch(url + "api/traces", { method: "POST", mode: "no-cors", body: "{}" }).then((got) => got.text()),
-    entered: () => post("enter", { body: new URLSearchParams({ key: "x" }) }),
-  };
-  for (const [name, attempt] of Object.entries(tries)) {
-    tried[name] = await attempt().catch(() => "nothing");
-  }
-  const frame = document.createElement("iframe");
-  frame.src = url;
-  const loaded = new Promise((resolve) => { frame.onload = resolve; });
-  document.body.append(frame);
-  await loaded;
-  return tried;
-}"""
-
-
-def test_a_page_of_another_server_gets_nothing(page: Page, browser: Any) -> None:
-    """Any user's server on another port of this host, in the browser that has the key."""
-    with another_server() as other:
-        tab = page.tab.context.new_page()
-        tab.goto(other)
-        tried = tab.evaluate(ATTACKS, page.url)
-        assert set(tried.values()) == {"nothing"}
-        assert len(tab.frames) == 2
-        assert not any(frame.url.startswith(page.url) for frame in tab.frames)
-        tab.close()
-
-
-OTHER = {"/": ("text/html", "<!doctype html><title>other</title><body></body>")}
-# For good: a worker that reads what our page is given, and files of ours with another content.
-LEAVES = {
-    "/": ("text/html", """<!doctype html><title>other</title><script src="/static/enter.js"></script><script>
-        navigator.serviceWorker.register("/static/worker.js", {scope: "/"}).then(() => navigator.serviceWorker.ready)
-          .then(() => { document.title = "left"; });</script>"""),
-    "/static/enter.js": ("text/javascript", "document.title = 'taken'"),
-    "/static/worker.js": ("text/javascript", """
-        self.addEventListener("install", () => self.skipWaiting());
-        self.addEventListener("activate", (event) => event.waitUntil(clients.claim()));
-        self.addEventListener("fetch", (event) => event.respondWith(new Response(
-          "<!doctype html><title>taken</title><h1>Traces</h1>", {headers: {"Content-Type": "text/html"}})));"""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("address", ["file", "printed"])
-def test_what_another_users_server_left_in_the_browser_meets_no_page_of_ours(
-    browser: Any, tmp_path: Path, address: str
-) -> None:
-    """GIVEN a visit to another user's server at the port that ours has later THEN the browser asks ours."""
-    tab = browser.new_context().new_page()
-    with another_server(LEAVES) as other:
-        tab.goto(other)
-        tab.wait_for_function("() => document.title === 'left'")
-        port = int(other.rstrip("/").rpartition(":")[2])
-    with PageServer(Library(tmp_path), "/", port) as server:
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        try:
-            entrance = tmp_path / "open.html"
-            entrance.write_text(server.entrance)
-            tab.goto(entrance.as_uri() if address == "file" else f"{server.url}#key={server.keys.for_terminal()}")
-            tab.get_by_role("heading", name="Traces").wait_for()
-            assert tab.title() == "Traces · profd"
-        finally:
-            tab.context.close()
-            server.stop()
-            thread.join()
-
-
-@contextmanager
-def another_server(files: Mapping[str, tuple[str, str]] = OTHER) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            kind, text = files.get(self.path, files["/"])
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Cache-Control", "max-age=31536000, immutable")
-            self.send_header("Service-Worker-Allowed", "/")
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def test_every_control_has_a_name_in_both_colors(page: Page) -> None:
     for scheme in ("dark", "light"):
         page.tab.emulate_media(color_scheme=scheme)
@@ -605,6 +365,35 @@ def test_every_control_has_a_name_in_both_colors(page: Page) -> None:
             assert nameless == []
             assert tab.evaluate("() => document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
     assert page.complaints == []
+
+
+CONTRAST = """(classes) => {
+  const light = (color) => {
+    const parts = color.match(/[\\d.]+/g).slice(0, 3).map((one) => Number(one) / 255);
+    const [red, green, blue] = parts.map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  return Object.fromEntries(classes.map((name) => {
+    const one = document.createElement("div");
+    one.className = name;
+    document.body.append(one);
+    const { color, backgroundColor: back } = getComputedStyle(one);
+    one.remove();
+    const [low, high] = [light(color), light(back)].sort((a, b) => a - b);
+    return [name, (high + 0.05) / (low + 0.05)];
+  }));
+}"""
+BOXES = ["function", "operator", "device", "range", "other", "alike", "found"]
+BOXES += [f"{way}-{strength}" for way in ("more", "less") for strength in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_names_in_boxes_can_be_read(page: Page, scheme: str) -> None:
+    """By the contrast that WCAG asks of text (AA)."""
+    page.go("/")
+    page.tab.emulate_media(color_scheme=scheme)
+    found = page.tab.evaluate(CONTRAST, [f"box {name}" for name in BOXES])
+    assert {name: ratio for name, ratio in found.items() if ratio < 4.5} == {}
 
 
 def test_a_trace_that_is_deleted_under_the_page(page: Page) -> None:
