@@ -108,7 +108,9 @@ def _without_plant() -> Iterator[Row]:
     note = "the mean step with the plant, in ms: " + "; ".join(map(str, pairs))
     yield Row("answers", what, found, bar="8 of 10", met=met, note=note)
     within = sum(one.within for one in pairs)
-    yield _row("the same: in the range", f"{within} of {len(pairs)}", "8 of 10", within >= 0.8 * len(pairs))
+    endless = sum(not one.said.ends for one in pairs)
+    found = f"{within} of {len(pairs)}, {endless} of these ranges have no end"
+    yield _row("the same: in the range", found, "8 of 10", within >= 0.8 * len(pairs))
 
 
 def _asked(kind: str, ranks: int) -> dict[str, Any]:

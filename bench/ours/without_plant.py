@@ -45,7 +45,8 @@ class Pair:
     def __str__(self) -> str:
         said = self.said
         told = f"{said.middle:.1f}" if said.told else "not told"
-        return f"{self.planted:.1f}: said {told} ({said.least:.1f} to {said.most:.1f}), without {self.without:.1f}"
+        most = f"{said.most:.1f}" if said.ends else "not known"
+        return f"{self.planted:.1f}: said {told} ({said.least:.1f} to {most}), without {self.without:.1f}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,6 @@ class Steps:
     planted: Array  # bool: of each meeting, whether its step has the plant
     step: int  # meetings in one
     late: int  # the rank with the plant
-    running: Array  # cores that each rank's process had
 
     def compared(self) -> Pair:
         """What is said of the steps with the plant, and what the others last."""
@@ -75,7 +75,7 @@ class Steps:
         never = np.zeros(work.shape, dtype=np.int64)
         group = Group("", ranks, never, never, never, ["all_reduce"] * len(at))
         met = Met(group, ranks, at, at, work, np.broadcast_to(at - 1, work.shape), shared, self.step)
-        return Meetings([met], len(at), np.zeros(len(at), dtype=np.int64), 0, self.running)
+        return Meetings([met], len(at), np.zeros(len(at), dtype=np.int64), 0)
 
 
 def pair(kind: str, ranks: int, seed: int) -> Pair:
@@ -90,12 +90,11 @@ def run(kind: str, ranks: int, seed: int) -> Steps:
         for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed):
             stored.append(Path(folder) / file.stem)
             import_trace(file, stored[-1], trace=file.stem, capture="c0123456789ab")
-        running = np.array([gloo_jobs.running(Path(folder), rank) for rank in range(ranks)])
-        return steps_of(Captured(stored), np.array(gloo_jobs.planted(seed)), running)
+        return steps_of(Captured(stored), np.array(gloo_jobs.planted(seed)))
 
 
-def steps_of(capture: Captured, planted: Array, running: Array) -> Steps:
-    """Of a recorded job; `planted`: whether each step that it made has the plant; `running`: see Steps."""
+def steps_of(capture: Captured, planted: Array) -> Steps:
+    """Of a recorded job; `planted`: whether each step that it made has the plant."""
     job = job_of(capture)
     found = meetings(job.ranks, job.matched, judge(job).aligned)
     (one,) = found.met
@@ -104,32 +103,28 @@ def steps_of(capture: Captured, planted: Array, running: Array) -> Steps:
     step = one.group.place[0, one.column] * len(planted) // len(job.ranks[int(one.ranks[0])].recorded)
     _, which, count = np.unique(step, return_inverse=True, return_counts=True)
     whole = count[which] == one.step
-    return Steps(one.work[:, whole], one.shared[whole], planted[step[whole]], one.step, late, running)
+    return Steps(one.work[:, whole], one.shared[whole], planted[step[whole]], one.step, late)
 
 
 def keep(file: Path, jobs: dict[str, Steps]) -> None:
-    """In us: the work of each rank and what they share, a row each; whether each step has the plant; shares."""
+    """In us: the work of each rank and what they share, a row each; whether each step has the plant."""
     kept: dict[str, Any] = {}
     for name, one in jobs.items():
         kept[name] = np.rint(np.vstack([one.work, one.shared]) / 1e3).astype(np.int32)
-        kept[f"{name}.planted"], kept[f"{name}.running"] = one.planted[:: one.step], one.running
+        kept[f"{name}.planted"] = one.planted[:: one.step]
     np.savez_compressed(file, **kept)
 
 
 def kept(file: Path) -> dict[str, Steps]:
     """The jobs of a file, of two ranks each."""
     with np.load(file) as found:
-        return {
-            name: _kept(found[name], found[f"{name}.planted"], found[f"{name}.running"])
-            for name in found
-            if "." not in name
-        }
+        return {name: _kept(found[name], found[f"{name}.planted"]) for name in found if "." not in name}
 
 
-def _kept(us: Array, planted: Array, running: Array) -> Steps:
+def _kept(us: Array, planted: Array) -> Steps:
     step = us.shape[1] // len(planted)
     times = us.astype(np.float64) * 1e3
-    return Steps(times[:-1], times[-1], np.repeat(planted, step), step, gloo_jobs.LATE, running)
+    return Steps(times[:-1], times[-1], np.repeat(planted, step), step, gloo_jobs.LATE)
 
 
 def main() -> None:

@@ -46,6 +46,7 @@ VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 # Who registers the hooks of an option.
 _PROVIDERS = {
     "cuda": "profclient.gpu",
+    "garbage": "profclient.garbage",
     "gpu_fallback": "profclient.torch",
     "nvtx": "profclient.nvtx",
     "stacks": "profclient.tracer",
@@ -445,8 +446,8 @@ def _armed(options: dict[str, str]) -> None:
     with _lock:
         if _ending:
             return
-        # Nobody asks for it: a program's ranges are recorded where its NVTX has our library.
-        _options = {**options, "nvtx": ""} if _has_nvtx() else options
+        # Nobody asks for these: collections, and a program's ranges where its NVTX has our library.
+        _options = {**options, "garbage": "", **({"nvtx": ""} if _has_nvtx() else {})}
         _not_honoured.clear()
         for option in _options:
             if (why := _start_hook(option)) and not _unasked(option):

@@ -20,7 +20,7 @@ bool refused() {
 
 int fill(PyObject* module) {
   if (refused()) return -1;
-  for (auto add : {add_control, add_span, add_decorator, add_ending, add_marks, add_mirror, add_op, add_optimizers,
+  for (auto add : {add_control, add_span, add_decorator, add_ending, add_garbage, add_marks, add_mirror, add_op, add_optimizers,
                    add_library, add_agent, add_encoder, add_tracer}) {
     if (add(module) < 0) return -1;
   }

@@ -9,6 +9,7 @@ int add_control(PyObject* module);    // control_py.cpp
 int add_span(PyObject* module);       // span_py.cpp
 int add_decorator(PyObject* module);  // decorator_py.cpp
 int add_ending(PyObject* module);     // ending_py.cpp
+int add_garbage(PyObject* module);    // garbage_py.cpp
 int add_marks(PyObject* module);      // marks_py.cpp
 int add_mirror(PyObject* module);     // mirror.cpp
 int add_op(PyObject* module);         // op_py.cpp

@@ -45,11 +45,6 @@ def run_in_turns(folder: Path, kind: str, ranks: int, seed: int) -> list[Path]:
     return [folder / f"rank{rank}.json" for rank in range(ranks)]
 
 
-def running(folder: Path, rank: int) -> float:
-    """Cores that the process of a rank had in its steps, once the job has ended."""
-    return float((folder / f"rank{rank}.cores").read_text())
-
-
 def planted(seed: int) -> list[bool]:
     """Of each step; in one of each two blocks, so that both see the same host."""
     chance = random.Random(seed)
@@ -121,12 +116,9 @@ def main() -> None:
     steps = planted(int(sys.argv[5])) if in_turns else [True] * STEPS
     dist.barrier()
     with profile(activities=[ProfilerActivity.CPU], with_stack=kind == "naps" and not in_turns) as profiler:
-        ran, begun = time.process_time(), time.monotonic()
         for one in steps:
             step(one)
             profiler.step()
-        cores = (time.process_time() - ran) / (time.monotonic() - begun)
-    (folder / f"rank{rank}.cores").write_text(str(cores))
     profiler.export_chrome_trace(str(folder / f"rank{rank}.json"))
     dist.barrier()
 

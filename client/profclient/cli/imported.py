@@ -35,6 +35,18 @@ def asked_of(source: Traces, given: Sequence[str]) -> str:
     return capture
 
 
+def say_whose_rank(source: Traces, question: str, trace: str) -> None:
+    """Where the latest trace is asked, and is that of a rank: how to ask of all ranks."""
+    if trace:
+        return
+    latest = source.get("")
+    if latest["capture"] and latest["rank"] is not None:
+        say(
+            f"{latest['id']} is that of rank {latest['rank']} alone: `profctl {question} {latest['capture']}` asks of "
+            "all ranks that were recorded with it."
+        )
+
+
 def imported(
     source: Traces, files: Sequence[Path], dialect: str = "", *, together: bool, quiet: bool = False
 ) -> Iterator[dict[str, Any]]:

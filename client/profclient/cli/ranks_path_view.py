@@ -47,8 +47,10 @@ def _without(row: dict[str, Any], whole: int) -> str:
     """By how much shorter the steps were; two numbers where one was not told."""
     if row["without_ns"] is not None:
         return shorter(whole - row["without_ns"], whole)
-    if row["without_most_ns"] is None:
+    if row["without_least_ns"] is None:
         return "-"
+    if row["without_most_ns"] is None:
+        return f"? to {shorter(whole - row['without_least_ns'], whole)}"
     most, least = (shorter(whole - row[f"without_{which}_ns"], whole) for which in ("most", "least"))
     return f"{most.removesuffix(' %')} to {least}"
 

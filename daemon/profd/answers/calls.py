@@ -29,7 +29,7 @@ class Call(IntEnum):
     CASTS = 3  # copies a tensor to another type or device
     ALLOCATES = 4  # memory of a device from its driver, or gives it back
     COMPILES = 5  # a frame, by Dynamo
-    COLLECTS = 6  # garbage, because the program asked for it
+    COLLECTS = 6  # garbage, because the program asked for it, or by itself
     UPDATES = 7  # parameters: a whole optimizer step
     UPDATES_ONE = 8  # a part of one parameter's update, as an optimizer's loop calls it
     COMPILES_JIT = 9  # a function, by XLA for JAX
@@ -47,7 +47,7 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     Call.ALLOCATES: re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost)(_\w+)?\Z").match,
     Call.COMPILES: re.compile(r"_compile\.compile_inner \(dynamo_timed\)\Z").match,
     Call.COPIES: re.compile(r"(cuda|hip|cu)Memcpy\w*\Z").match,
-    Call.COLLECTS: re.compile(r"(<built-in (function|method) |gc\.)collect>?\Z").match,
+    Call.COLLECTS: re.compile(r"((<built-in (function|method) |gc\.)collect>?|gc: generation \d)\Z").match,
     Call.UPDATES: re.compile(r"Optimizer\.step#").match,
     Call.COMPILES_JIT: re.compile(r"backend_compile_and_load\Z").match,
     Call.COMPILES_PART: re.compile(
@@ -55,7 +55,10 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     ).match,
     Call.UPDATES_ONE: re.compile(r"aten::(add|mul|addcmul|addcdiv|lerp|sub|div)_\Z").match,
 }
-_KINDS: Final = {Call.WAITS: CALLS, Call.ALLOCATES: CALLS, Call.COPIES: CALLS, Call.COLLECTS: (Kind.PYTHON_FUNCTION,)}
+_KINDS: Final = {
+    **dict.fromkeys((Call.WAITS, Call.ALLOCATES, Call.COPIES), CALLS),
+    Call.COLLECTS: (Kind.PYTHON_FUNCTION, Kind.USER_ANNOTATION),
+}
 _FOR_WHOM: Final = {
     **dict.fromkeys((Call.WAITS, Call.ALLOCATES, Call.COPIES, Call.COMPILES_JIT), CLIMB_MAX),
     Call.UPDATES_ONE: 2,

@@ -15,8 +15,10 @@ from profd.answers.detectors import (
     data_loading,
     event_loop,
     garbage,
+    gil_contention,
     host_bound,
     jit_compilation,
+    lock_wait,
     memory_growth,
     optimizer_loop,
     python_functions,
@@ -36,7 +38,15 @@ NOT_ENOUGH: Final = "not enough data"
 
 _OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
-_OF_THE_WINDOW: Final = (jit_compilation, python_functions, event_loop, cpu_contention, resident_growth)
+_OF_THE_WINDOW: Final = (
+    jit_compilation,
+    python_functions,
+    event_loop,
+    lock_wait,
+    gil_contention,
+    cpu_contention,
+    resident_growth,
+)
 SYMPTOMS: Final = frozenset({host_bound.ID})
 _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 

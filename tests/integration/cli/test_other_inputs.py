@@ -86,6 +86,9 @@ def test_files_of_all_ranks_are_one_capture_to_ask(profctl: Any, tmp_path: Path)
     (capture,) = {word.strip(":") for word in done.err.split() if len(word.strip(":")) == 13 and word.startswith("c")}
     (row,) = profctl("comm", capture, "--json").json["collectives"]
     assert (row["op"], row["count"], row["last"][0]["rank"]) == ("all_reduce", 30, 1)
+    for question in ("explain", "critical"):  # of the latest trace, which is that of one rank
+        assert f"is that of rank 1 alone: `profctl {question} {capture}` asks" in profctl(question).err
+        assert "alone" not in profctl(question, capture).err
 
 
 def test_files_that_become_a_capture_and_one_trace_of_it(host: Any, tmp_path: Path) -> None:

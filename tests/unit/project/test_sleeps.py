@@ -16,6 +16,7 @@ SLEEPERS = {
     "support/gloo_jobs.py": "programs under test",
     "support/hanging_jobs.py": "programs under test",
     "integration/troubles/programs/leak.py": "a program under test",
+    "integration/troubles/programs/published.py": "a program under test",
     "support/kineto_client.py": "plays libkineto's thread",
     "support/pm_collector.py": "plays a counter that hangs",
 }

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from profclient.cli.backend import traces
+from profclient.cli.imported import say_whose_rank
 from profclient.cli.options import json_option
 from profclient.cli.output import counted, emit_json, say, table
 from profclient.cli.ranks_path_view import print_ranks_on_path
@@ -45,6 +46,7 @@ def critical(trace: str, limit: int, as_json: bool) -> None:
     """
     with traces() as source:
         answer = source.ask("critical", trace, limit=limit).value()
+        say_whose_rank(source, "critical", trace)
     if as_json:
         emit_json(answer)
     elif answer["path"] is None:

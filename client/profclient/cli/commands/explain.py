@@ -8,6 +8,7 @@ import click
 
 from profclient.cli.backend import traces
 from profclient.cli.findings_view import print_findings
+from profclient.cli.imported import say_whose_rank
 from profclient.cli.options import json_option
 from profclient.cli.output import emit_json
 from profclient.errors import UsageError
@@ -33,6 +34,7 @@ def explain(ctx: click.Context, trace: str, fail_on: tuple[str, ...], as_json: b
     """
     with traces() as source:
         answer = source.ask("explain", trace).value()
+        say_whose_rank(source, "explain", trace)
     _check_known(fail_on, answer)
     if as_json:
         emit_json(answer)

@@ -195,7 +195,7 @@ function pathPart(told) {
     ...told.ranks.map((/** @type {any} */ row) => ({ ...row, where: "work of", name: traceLink(row, placeOf(row)), words: placeOf(row) })),
     ...told.collectives.map((/** @type {any} */ row) => {
       const words = `${row.op || "collective"}${row.group ? ` of ${row.group}` : ""}`;
-      return { ...row, where: "collective", without_ns: null, without_most_ns: null, name: shown(words), words };
+      return { ...row, where: "collective", without_ns: null, without_least_ns: null, without_most_ns: null, name: shown(words), words };
     }),
   ];
   const sentences = told.sentences.length ? told.sentences : ["No rank is slower than the others by more than chance explains."];
@@ -214,13 +214,14 @@ function pathColumns(all) {
   const less = (/** @type {number} */ lasts) => `${all > lasts ? "-" : "+"}${shareOf(Math.abs(all - lasts), all)}`;
   const without = (/** @type {any} */ row) => {
     if (row.without_ns !== null) return less(row.without_ns);
-    return row.without_most_ns === null ? "-" : `${less(row.without_most_ns)} to ${less(row.without_least_ns)}`;
+    if (row.without_least_ns === null) return "-";
+    return `${row.without_most_ns === null ? "?" : less(row.without_most_ns)} to ${less(row.without_least_ns)}`;
   };
   return [
     { name: "On path", number: true, of: (row) => row.path_ns, show: (row) => shareOf(row.path_ns, all) },
     { name: "Time", number: true, of: (row) => row.path_ns, show: (row) => duration(row.path_ns) },
     { name: "Times", number: true, of: (row) => row.times, show: (row) => whole(row.times) },
-    { name: "Without it", number: true, title: "How much shorter the steps had been, were the rank as the others are; two numbers where one is not told", of: (row) => row.without_ns ?? row.without_most_ns, show: without },
+    { name: "Without it", number: true, title: "How much shorter the steps had been, were the rank as the others are; two numbers where one is not told", of: (row) => row.without_ns ?? row.without_most_ns ?? row.without_least_ns, show: without },
     { name: "Where", of: (row) => row.where },
     { name: "Name", of: (row) => row.words, show: (row) => row.name },
   ];

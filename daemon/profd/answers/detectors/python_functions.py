@@ -2,7 +2,7 @@
 
 Rule: on the thread of the steps (without steps the busiest one) samples see one of the program's functions, with what
 it calls of the standard library, for 25 % or more of the measured time, outside of operators and of what device work
-hides, and even if all that the kernel counted as off the CPU was this function's.
+hides, and of garbage collections, and even if all that the kernel counted as off the CPU was this function's.
 Bound: that time, less what was off the CPU.
 Wrong where: the function is the program's purpose. A C function without an operator is its caller's, to a sample.
 Source: /proc/PID/task/TID/schedstat, and samples as py-spy takes them, exact to their period.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from profd.answers.calls import Call
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
 from profd.model.run_times import ThreadTimes
@@ -38,7 +39,8 @@ def look(facts: Facts) -> Verdict:
     if isinstance(times, Silence):
         return times
     off = max(0.0, 1 - (times.ran_ns + times.queued_ns) / times.lasted_ns)
-    name, seen, rows = next(iter(facts.sampled_in(facts.measured.spans)), ("", 0, []))
+    spans = facts.measured.spans.without(facts.on_step_thread(Call.COLLECTS).spans)
+    name, seen, rows = next(iter(facts.sampled_in(spans)), ("", 0, []))
     bound = round(seen - off * measured)
     if bound < SHARE_MIN * measured:
         return NOTHING

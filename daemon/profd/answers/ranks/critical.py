@@ -128,6 +128,12 @@ def _sentence(name: str, one: Without, whole: float) -> str:
 
     if one.told:
         return f"If {name} were as the others, the steps were {shorter(one.middle)} shorter."
+    if not one.ends:
+        return (
+            f"If {name} were as the others, the steps were up to {shorter(one.least)} shorter, or less, or not at all: "
+            "without it ranks come together to collectives, which few of these steps show. Such a collective may last "
+            "several times as long."
+        )
     delays = percent(round(one.delays), round(whole))
     return (
         f"If {name} were as the others, the steps were {shorter(one.most)} to {shorter(one.least)} shorter; not told "

@@ -64,6 +64,7 @@ class Lasts:
 
     measured: float  # with delays as they were
     undelayed: float  # where nothing takes longer than usual
+    unhindered: float  # where no rank works unusually long beyond the others
     delayed: float  # of what is measured, delays of meetings alone
     error: float  # a share: by how much as many other steps on a host as busy differ, in 8 of 10
 
@@ -76,7 +77,7 @@ class Meetings:
     count: int
     of: Array  # int64: which of `met` each is of
     left_out: int  # behind MEETINGS_MAX
-    running: Array | None = None  # cores that each rank's process had, as the kernel counted; None: not known of all
+    on_devices: bool = False  # all of the ranks have theirs
 
     def play(self, changed: dict[int, Array] | None = None, variants: int = 1) -> Array:
         """When each meeting ends, a row for each variant. `changed`: work by the place in `met`, variants first."""
@@ -90,8 +91,12 @@ class Meetings:
         usual = [usual_of(one.shared, one.alike)[None] for one in self.met]
         ends = self.play(changed, variants)
         met, least = (float(self._play(each, variants, usual)[:, -1].mean()) for each in (changed, undelayed))
-        measured = float(ends[:, -1].mean())
-        return Lasts(measured, least, measured - met, self._error(ends.mean(axis=0)))
+        alone = {
+            place: _unhindered(changed.get(place, one.work[None]), one.place_in_step)
+            for place, one in enumerate(self.met)
+        }
+        measured, unhindered = (float(each[:, -1].mean()) for each in (ends, self.play(alone, variants)))
+        return Lasts(measured, least, unhindered, measured - met, self._error(ends.mean(axis=0)))
 
     def _error(self, ends: Array) -> float:
         """By how much as many other steps on a host as busy differ, in 8 of 10, as a share.
@@ -151,9 +156,8 @@ def meetings(ranks: Sequence[Rank], found: Matched, aligned: Aligned) -> Meeting
         from_ += len(there)
         kept = places != NONE
         met.append((group, there[kept], places[kept]))
-    running = [one.running for one in ranks]
-    known = None if None in running else np.array(running, dtype=np.float64)
-    return Meetings(_met(ranks, met, aligned), len(order), whose[order], left_out, known)
+    on_devices = all(one.on_device for one in ranks)
+    return Meetings(_met(ranks, met, aligned), len(order), whose[order], left_out, on_devices)
 
 
 def _left(group: Group, there: Array, ahead: Array) -> Array:
@@ -188,13 +192,23 @@ def usual_of(times: Array, alike: Array | None) -> Array:
 
     None: nothing is alike.
     """
-    usual = times.copy()
-    if alike is None:
-        return usual
+    return times.copy() if alike is None else np.minimum(times, usually(times, alike))
+
+
+def usually(times: Array, alike: Array) -> Array:
+    """Of each what a quarter of those that are alike last at most."""
+    usual = np.empty_like(times)
     for one in np.unique(alike).tolist():
         these = np.flatnonzero(alike == one)
-        usual[..., these] = np.minimum(times[..., these], np.quantile(times[..., these], USUAL, axis=-1, keepdims=True))
+        usual[..., these] = np.quantile(times[..., these], USUAL, axis=-1, keepdims=True)
     return usual
+
+
+def _unhindered(work: Array, alike: Array | None) -> Array:
+    """Variants of the work of all ranks, in rows, without what takes one of them unusually long beyond the others."""
+    common = work.min(axis=1, keepdims=True)
+    found: Array = common + usual_of(work - common, alike)
+    return found
 
 
 def _came(place: Array, start: Array, end: Array) -> tuple[Array, Array, Array]:

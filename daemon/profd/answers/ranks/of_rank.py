@@ -18,7 +18,6 @@ from profd.answers.spans import Spans
 from profd.derive.steps import PROFILER_STEP
 from profd.events import Kind
 from profd.events.table import Array
-from profd.model.run_times import RunTimes
 from profd.query.captured import Member
 from profd.query.whole import check_size
 from profd.segments.meta import TraceMeta
@@ -40,7 +39,6 @@ class Rank:
     late: int  # of the rest the host had not launched what came next
     on_device: bool  # what is computed was seen on a device
     step_thread_queued: float | None  # share of its time that the thread of the steps waited for a CPU
-    running: float | None  # cores that its process had over the window; None: not known, or devices do its work
     device: dict[str, Any] | None  # of the whole window: `breakdown`
 
     @property
@@ -84,7 +82,6 @@ def look_at(member: Member) -> Rank:
         late.total,
         on_device,
         _queued(facts),
-        None if on_device else _running(reader.meta.run_times),
         breakdown(facts.work, talks, _last_step(measured)),
     )
 
@@ -102,12 +99,6 @@ def _talks(facts: Facts) -> Array:
 
 def _last_step(measured: Measured) -> int | None:
     return int(measured.start[-1]) if measured.steps and measured.how == PROFILER_STEP else None
-
-
-def _running(times: RunTimes) -> float | None:
-    """As the kernel counted over the window."""
-    ran = times.others_ran_ns + sum(thread.ran_ns for thread in times.threads)
-    return ran / times.lasted_ns if times.lasted_ns else None
 
 
 def _queued(facts: Facts) -> float | None:

@@ -1,14 +1,14 @@
 """How long the steps had lasted, had a rank worked as the others do: a range, and one number where that can be told.
 
-A replay changes only the work of that rank. What else changes was seen on real jobs over gloo, on two cores that other
-programs kept busy, beside steps of the same window that had no plant (docs/ranks.md):
+A replay changes only the work of that rank. What else changes was seen on real jobs over gloo, on two cores that were
+idle or kept busy by other programs, beside steps of the same window that had no plant (docs/ranks.md):
 
-- **Work that waits** (the processes hardly run): ranks that come together have more threads to wake at a time than one
-  late rank has. A third of the meetings' delays comes on top.
-- **Work that needs a core**: other programs take the core and the caches of a rank that waits, so that delays shrink
-  with the lateness. By how much differs with the host: the steps gain 1.5 times what the replay does at load 5 to 20,
-  and twice at 30. The estimate is the middle of the range, and is told where that is narrow.
-- **Devices** were not compared, and of files from elsewhere nobody knows what ran: the same.
+- **Work that is delayed** is so by other programs: its delays may go with the lateness. The estimate keeps half of
+  them, and is told where that half is little.
+- **Collectives** stay as long as they were on an idle host (8 % less at most). On a busy one they shrink, but there
+  work is delayed, too, and nothing is told.
+- **Ranks that come together** where one was late: such a collective lasts up to 2.6 times as long on an idle host, less
+  on a busy one (`together`). Where the window has few of them nobody knows, and the range has no end.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd.answers.ranks.meetings import Meetings, as_others
+from profd.answers.ranks.together import together
 
 DONORS: Final = 4
 TOLD_WITHIN: Final = 0.1  # of what the steps last, in 8 of 10: an estimate that may be further off is not told
-RUNS_MOST: Final = 0.3  # of steps without delays, that a process runs whose work waits: 0.15 and 1.1 or more were seen
-# So much more a meeting is delayed to which ranks come together than one in which they wait for a late rank: usually,
-# by how much that may be wrong, and at most.
-TOGETHER, TOGETHER_WITHIN, TOGETHER_MOST = 0.35, 0.35, 0.8
+STAY_WITHIN: Final = 0.1  # of delays of collectives: by so much they may shrink where work is not delayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +31,26 @@ class Without:
 
     least: float  # delays shrink as the steps do
     middle: float
-    most: float  # delays stay, and meetings have more of them (TOGETHER_MOST), but where work is known to need a core
+    most: float  # delays stay; infinite: not known, since ranks hardly came together
     delays: float
     doubt: float  # a share of the middle: so much further off are other steps on a host as busy, in 8 of 10
 
     @property
     def told(self) -> bool:
         """Whether one number says it."""
-        return self.doubt <= TOLD_WITHIN
+        return self.ends and self.doubt <= TOLD_WITHIN
+
+    @property
+    def ends(self) -> bool:
+        """Whether the range does."""
+        return math.isfinite(self.most)
 
     def as_json(self) -> dict[str, int | None]:
         """The keys of docs/json.md."""
-        middle = round(self.middle) if self.told else None
         return {
-            "without_ns": middle,
+            "without_ns": round(self.middle) if self.told else None,
             "without_least_ns": round(self.least),
-            "without_most_ns": round(self.most),
+            "without_most_ns": round(self.most) if self.ends else None,
         }
 
 
@@ -57,16 +59,13 @@ NOT_PLAYED: Final = {"without_ns": None, "without_least_ns": None, "without_most
 
 def without_rank(found: Meetings, rank: int, whole: float) -> Without:
     """Of the rank in this place; `whole`: how long the steps last. The mean of some draws."""
-    lasts = found.lasts(as_others(found, rank, DONORS), DONORS)
+    changed = as_others(found, rank, DONORS)
+    lasts, met = found.lasts(changed, DONORS), together(found, changed, DONORS)
     delays = lasts.measured - lasts.undelayed
     less, stays = sorted((lasts.undelayed * whole / max(whole - delays, 1.0), lasts.measured))
-    runs = None if found.running is None else float(found.running.max()) * whole / max(lasts.undelayed, 1.0)
-    needs_a_core = runs is not None and runs > RUNS_MOST
-    more = 0.0 if needs_a_core else min(TOGETHER_MOST * lasts.delayed, max(whole - stays, 0.0))
-    least, most = less * max(1 - lasts.error, 0.0), (stays + more) * (1 + lasts.error)
-    if runs is None or needs_a_core:
-        middle = (less + stays) / 2
-        return Without(least, middle, most, delays, max(middle - least, most - middle) / max(middle, 1.0))
-    middle = stays + min(TOGETHER * lasts.delayed, more)
-    within = min(TOGETHER_WITHIN * lasts.delayed, more)
-    return Without(least, middle, most, delays, math.hypot(within / max(middle, 1.0), lasts.error))
+    least = max(less - met.within, 0.0) * max(1 - lasts.error, 0.0)
+    most = (stays + met.within) * (1 + lasts.error)
+    middle = max((lasts.measured + lasts.unhindered) / 2, least)
+    apart = (lasts.measured - lasts.unhindered) / 2
+    within = math.hypot(apart, STAY_WITHIN * lasts.delayed, met.within) / max(middle, 1.0)
+    return Without(least, middle, most if met.known else math.inf, delays, math.hypot(within, lasts.error))

@@ -55,6 +55,7 @@ def test_a_row_says_what_would_be_gained_without_the_rank(capsys: pytest.Capture
     [
         (without(None, 40, 85), "-15 to -60 %"),
         (without(None, 90, 102), "+2 to -10 %"),
+        (without(None, 90, None), "? to -10 %"),
     ],
 )
 def test_two_numbers_stand_where_one_is_not_told(

@@ -318,6 +318,28 @@ def test_collections_that_the_program_asks_for(look: Look) -> None:
     assert silent(look(garbage, rare))
 
 
+def test_collections_of_the_interpreter_s_own(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        return [call(f"gc: generation {k}", n * STEP_US + 500 * k, 40, Kind.USER_ANNOTATION) for k in range(2)]
+
+    finding = found(look(garbage, training(rows)))
+    assert finding.bound_ns == MEASURED * 80 * US
+    assert finding.sentence.startswith("Python's garbage collector takes 8 % of the time (10 collections in 5 of 5 st")
+    assert "gc.freeze()" in finding.confirm
+
+
+def test_a_collection_within_the_call_that_asks_for_it_counts_once(look: Look) -> None:
+    def rows(n: int) -> list[Event]:
+        asked = call(COLLECT, n * STEP_US, 40, Kind.PYTHON_FUNCTION)
+        within = call("gc: generation 2", n * STEP_US + 1, 38, Kind.USER_ANNOTATION)
+        within.fields["parent"] = asked
+        return [asked, within]
+
+    finding = found(look(garbage, training(rows)))
+    assert finding.bound_ns == MEASURED * 40 * US
+    assert finding.sentence.startswith("gc.collect takes 4 % of the time (5 calls in 5 of 5 steps")
+
+
 @pytest.mark.parametrize(("times", "lasts", "expected"), [(10, 20, True), (9, 90, False), (10, 19, False)])
 def test_conversions(times: int, lasts: float, expected: bool, look: Look) -> None:
     def rows(n: int) -> list[Event]:
@@ -461,6 +483,23 @@ def test_a_function_that_samples_see_outside_operators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("lasts", "ran"), [(249, 1000), (300, 940)], ids=["short", "may-sleep"])
 def test_functions_that_take_little_of_the_time(lasts: float, ran: int, tmp_path: Path) -> None:
     assert silent(of_samples(lasts, ran, tmp_path))
+
+
+def test_what_the_garbage_collector_takes_is_not_the_function_s(tmp_path: Path) -> None:
+    """GIVEN a function in which samples see 300 us, of which 100 are a collection THEN the rest is its own."""
+    run_times = RunTimes(
+        lasted_ns=1000, threads=[ThreadTimes(id=7, name="python", lasted_ns=1000, ran_ns=1000, queued_ns=0)]
+    )
+
+    def asked(collects: float) -> Verdict:
+        def rows(n: int) -> list[Event]:
+            return [*sampled(n, 300), call("gc: generation 2", n * STEP_US + 600, collects, Kind.USER_ANNOTATION)]
+
+        traced = facts(training(rows), tmp_path / str(collects), tracks=SAMPLED, run_times=run_times)
+        return python_functions.look(traced)
+
+    assert found(asked(40)).bound_ns == MEASURED * 260 * US
+    assert silent(asked(100))
 
 
 def test_functions_that_nobody_sampled(look: Look) -> None:

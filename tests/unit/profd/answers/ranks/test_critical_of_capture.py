@@ -13,9 +13,8 @@ from profd.answers.ranks.matched import Group
 from profd.answers.ranks.meetings import NONE, Meetings, Met, as_others
 from profd.answers.ranks.without import Without, without_rank
 
-from tests.support.importing import import_trace
-from tests.support.many_ranks import CAPTURE, ask
-from tests.support.simulated_job import STEP_NS, Plan, files
+from tests.support.many_ranks import ask
+from tests.support.simulated_job import STEP_NS, Plan
 from tests.unit.profd.answers.ranks.test_ranks import stored
 
 SEEDS = range(40)
@@ -41,9 +40,9 @@ def test_the_path_leads_over_the_late_rank(tmp_path: Path, device: bool) -> None
     assert "aten::sort" in sentence
 
 
-def test_a_range_is_said_where_collectives_are_delayed_as_on_a_busy_host(tmp_path: Path) -> None:
+def test_a_range_is_said_where_collectives_are_delayed_as_on_a_busy_network(tmp_path: Path) -> None:
     """GIVEN each second collective lasts up to 30 ms longer THEN no number is told, and the range has the truth."""
-    answer = told(tmp_path, Plan(late={1: 2_000_000}, delays=30_000_000))
+    answer = told(tmp_path, Plan(late={1: 2_000_000}, delays=30_000_000, device=True))
     path, (first, *_) = answer["path"], answer["ranks"]
     assert first["without_ns"] is None
     truth = path["duration_ns"] - answer["steps"]["n"] * 2_000_000
@@ -55,21 +54,15 @@ def test_a_range_is_said_where_collectives_are_delayed_as_on_a_busy_host(tmp_pat
     assert "Rank 1 comes" in sentence
 
 
-@pytest.mark.parametrize(("ran", "is_told"), [(None, False), (0.05, True)])
-def test_a_number_is_told_beside_delays_where_the_processes_are_known_to_wait(
-    tmp_path: Path, ran: float | None, is_told: bool
-) -> None:
-    """GIVEN each second collective lasts up to 6 ms longer WHEN the kernel counted how long the processes ran."""
-    said: dict[str, Any] = {}
-    if ran is not None:
-        thread = {"id": 1, "name": "python", "lasted_ns": 1000, "ran_ns": 0, "queued_ns": 0}
-        said = {"run_times": {"lasted_ns": 1000, "threads": [thread], "others": 1, "others_ran_ns": round(ran * 1000)}}
-    traces = []
-    for rank, path in enumerate(files(tmp_path, Plan(late={1: 2_000_000}, delays=6_000_000, steps=120))):
-        traces.append(tmp_path / f"stored{rank}")
-        import_trace(path, traces[-1], trace=f"t{rank}", capture=CAPTURE, host="node0", **said)
-    (first, *_) = ask("critical", traces)["ranks"]
-    assert (first["without_ns"] is not None) == is_told
+def test_the_range_has_no_end_where_ranks_without_devices_never_come_together(tmp_path: Path) -> None:
+    """GIVEN collectives that are no small part of the steps, and a rank that is late to each."""
+    answer = told(tmp_path, Plan(late={1: 2_000_000}, delays=30_000_000))
+    (first, *_) = answer["ranks"]
+    assert (first["without_ns"], first["without_most_ns"]) == (None, None)
+    assert first["without_least_ns"] < answer["path"]["duration_ns"] - answer["steps"]["n"] * 2_000_000
+    (sentence,) = answer["sentences"]
+    assert re.match(r"If rank 1 were as the others, the steps were up to \d+ % shorter, or less, or not", sentence)
+    assert "Rank 1 comes" in sentence
 
 
 def test_nobody_is_named_where_no_rank_is_late(tmp_path: Path) -> None:
@@ -159,18 +152,23 @@ BUSY_SEEDS = range(12)
 def on_a_busy_host(seed: int, busy: float, shrinks: bool) -> tuple[Without, float]:
     """(what is said of the steps without a plant, how long they last): delays stay, or there are less of them.
 
-    Both times the host is busy at its own moments.
+    Both times the host is busy at its own moments, and where it is so less then, other programs take work, too. The
+    plant is in the first bucket: in the others ranks come together.
     """
-    work, clean, odd = works(seed, 2, 0.5)
+    work, clean, odd = works(seed, 2, 1.5)
+    work[odd] = np.where(np.arange(work.shape[1]) % BUCKETS, clean[odd], work[odd])
     random = np.random.default_rng(1000 + seed)
 
-    def delays(chance: float) -> Array:
-        count = work.shape[1]
-        return np.where(random.random(count) < chance, random.uniform(0, TICK_NS, count), 0.0)
+    def delays(chance: float, *rows: int) -> Array:
+        size = (*rows, work.shape[1])
+        return np.where(random.random(size) < chance, random.uniform(0, TICK_NS, size), 0.0)
 
-    found = played(work, delays(busy))
     share = last(played(clean)) / last(played(work)) if shrinks else 1.0
-    return without_rank(found, odd, last(found)), last(played(clean, delays(busy * share)))
+    found, without = (
+        played(each + (delays(chance, 2) if shrinks else 0.0), delays(chance))
+        for each, chance in ((work, busy), (clean, busy * share))
+    )
+    return without_rank(found, odd, last(found)), last(without)
 
 
 @pytest.mark.parametrize("shrinks", [False, True], ids=["delays stay", "delays shrink"])
@@ -180,22 +178,14 @@ def test_the_range_has_what_the_steps_last_on_a_busy_host(busy: float, shrinks: 
     close = []
     for seed in BUSY_SEEDS:
         said, truth = on_a_busy_host(seed, busy, shrinks)
-        assert 0.98 * said.least <= truth <= 1.05 * said.most
+        assert 0.95 * said.least <= truth <= 1.05 * said.most
         if said.told:
             close.append(abs(said.middle - truth) <= 0.1 * truth)
     assert sum(close) >= 0.9 * len(close)
-    if busy in (BUSY[0], BUSY[-1]):
-        assert len(close) == (len(BUSY_SEEDS) if not busy else 0)
-
-
-def test_delays_that_shrink_with_the_steps_are_half_expected() -> None:
-    """Played with all of its delays a job would last more than 10 % too long."""
-    found = [on_a_busy_host(seed, 0.5, shrinks=True) for seed in BUSY_SEEDS]
-    middle, most = (
-        sum(abs(of(said) - truth) <= 0.1 * truth for said, truth in found)
-        for of in (lambda said: said.middle, lambda said: said.most)
-    )
-    assert middle >= 0.9 * len(BUSY_SEEDS) > most
+    if busy == BUSY[0] or not shrinks:
+        assert len(close) >= 0.8 * len(BUSY_SEEDS)
+    elif busy >= BUSY[3]:
+        assert not close
 
 
 def test_groups_that_share_a_rank_wait_through_it() -> None:

@@ -1,0 +1,36 @@
+"""Three troubles more, which were written without sight of the rules: the collector, a lock, the interpreter's lock."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.integration.cli.conftest import Host
+from tests.integration.torch_observer.conftest import torch_builds  # noqa: F401 - a fixture
+from tests.integration.troubles.test_troubles import (  # noqa: F401 - host is a fixture
+    attached,
+    finding,
+    host,
+    pytestmark,
+    sampled,
+)
+from tests.support.waiting import until
+
+TROUBLES = {
+    "collector": r"Python's garbage collector takes \d\d % of the time",
+    "published": r"MainThread waits for a lock, a condition or a queue \d\d % of the time, in update \(published",
+    "statistics_thread": r"MainThread waits for the GIL \d\d % of the time: .*statistics runs most",
+}
+
+
+@pytest.mark.parametrize("program", TROUBLES)
+def test_what_the_program_waits_for_is_named(host: Host, program: str) -> None:  # noqa: F811
+    """On a host that is busier than the program waits, another capture."""
+    with attached(host, program) as pid:
+        answer = until(lambda: named(sampled(host, pid), program), "the cause is named")
+    assert not re.search(r"Node\.__init__ \(collector\.py:\d+\) takes", answer)
+
+
+def named(answer: str, program: str) -> str:
+    return answer if finding(answer, TROUBLES[program]) else ""
