@@ -462,7 +462,7 @@ JAX_REQUESTS_AT_ONCE_PER_UID: Final = 8
 # 1 MiB costs the daemon 2 ms. The smallest operations one after the other make 69 MB a second in one process; what
 # comes faster for long waits in the process, and comes later.
 JAX_HANDED_BYTES_PER_SECOND: Final = 64 * MiB  # of all processes of a user
-JAX_HANDED_BYTES_BURST: Final = 1 * GiB
+JAX_HANDED_BYTES_BURST: Final = 256 * MiB
 
 # Bundles: traces as files of other hosts
 BUNDLE_FILES_MAX: Final = 4096  # TRACE_EVENTS_MAX in segments
