@@ -459,6 +459,10 @@ JAX_LEFTOVERS_MAX: Final = 64  # continuous sessions of an earlier daemon that a
 JAX_REQUESTS_AT_ONCE: Final = 10  # of the whole daemon, which holds their answers in memory
 # All processes of a node of eight GPUs begin together; a server that does not answer keeps its place for half a minute.
 JAX_REQUESTS_AT_ONCE_PER_UID: Final = 8
+# 1 MiB costs the daemon 2 ms. The smallest operations one after the other make 69 MB a second in one process; what
+# comes faster for long waits in the process, and comes later.
+JAX_HANDED_BYTES_PER_SECOND: Final = 64 * MiB  # of all processes of a user
+JAX_HANDED_BYTES_BURST: Final = 256 * MiB
 
 # Bundles: traces as files of other hosts
 BUNDLE_FILES_MAX: Final = 4096  # TRACE_EVENTS_MAX in segments

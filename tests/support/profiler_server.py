@@ -24,7 +24,13 @@ Profile = Callable[["FakeProfiler", pb.ProfileRequest, grpc.ServicerContext], by
 class FakeProfiler:
     """What a server has been asked. `profile` answers one Profile, serialised."""
 
-    def __init__(self, profile: Profile, tpu: bool = False, snapshots: Snapshot | None = None) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        tpu: bool = False,
+        snapshots: Snapshot | None = None,
+        stopping: Callable[[], None] = lambda: None,
+    ) -> None:
         self.requests: list[pb.ProfileRequest] = []
         self.asked = 0  # Monitor
         self.collecting = threading.Event()
@@ -32,6 +38,7 @@ class FakeProfiler:
         self._profile = profile
         self._tpu = tpu
         self._snapshots = snapshots  # None: this server knows nothing of continuous profiling
+        self._stopping = stopping  # before continuous profiling ends
         self.continuous = False  # it records on and on
         self.taken = 0  # snapshots
         self._sessions: dict[str, threading.Event] = {}
@@ -83,6 +90,7 @@ class FakeProfiler:
         return self._snapshots(self, self.taken)
 
     def _stop_continuous(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self._stopping()
         self.continuous = False
         return b""
 

@@ -37,7 +37,8 @@ class Call(IntEnum):
     COPIES = 11  # memory, from or to a device or within
 
 
-waits_for_device: Final = re.compile(r"(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
+# The end of a name comes first: behind it each place is tried once, whatever the name's length.
+waits_for_device: Final = re.compile(r"(?=\w+\Z)(cuda|hip|cuCtx|cuStream|cuEvent)\w*Synchronize(_\w+)?\Z").match
 """Whether a call of this name stands still until its device has done something."""
 
 _NAMES: Final[dict[Call, Callable[[str], object]]] = {

@@ -160,7 +160,7 @@ class Planner:
         if len(selection.allowed) > CAPTURE_TARGETS_MAX:
             raise Exhausted(
                 f"{request.selector.describe()} means {len(selection.allowed)} processes; "
-                f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer"
+                f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer{_of_one(selection.allowed)}"
             )
         if await self._back(request.options.source, selection.allowed):
             selection = replace(selection, allowed=await self._again(caller, selection.allowed))
@@ -337,6 +337,12 @@ def _needs_family(plan: TargetPlan) -> bool:
 def forbidden(process: Process) -> str:
     """Why a caller may not have a process."""
     return f"pid {process.id.pid} belongs to {process.user or process.uid}; you may profile only your own"
+
+
+def _of_one(processes: Sequence[Process]) -> str:
+    """Anybody's process may say that it is of a job: how an admin tells them apart."""
+    users = sorted({process.user or str(process.uid) for process in processes})
+    return f", such as --user {users[0]} (they belong to {len(users)} users)" if len(users) > 1 else ""
 
 
 def missing(pid: int) -> str:

@@ -40,9 +40,11 @@ _PAIRING_ARGS: Final = ("@id", "@id2", "@scope")
 
 _FRAME: Final = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>.+)", re.DOTALL)
 _WHOLE_PATH: Final = re.compile(r"\s*(?:~?/|\.{1,2}/|[A-Za-z]:[\\/]|\\\\|file:).*", re.DOTALL)
-_INNER_PATH: Final = re.compile(
-    r"[^\s\"'()<>,;=\[\]{}|]*[/\\][^\s\"'()<>,;=\[\]{}|]*"
-    r"|[\w.+-]+\.(?:py|pyc|pyx|so|c|cc|cpp|cu|cuh|h|hpp|json|pt|pth|ckpt|safetensors|bin|csv|parquet|ya?ml|toml|txt|sh)\b"
+# A name may have a million characters: each is looked at a few times, not once for every place a path could begin at.
+_RUN: Final = re.compile(r"[^\s\"'()<>,;=\[\]{}|]+")
+_FILE: Final = re.compile(r"[\w.+-]+")
+_OF_A_FILE: Final = re.compile(
+    r"\.(?:py|pyc|pyx|so|c|cc|cpp|cu|cuh|h|hpp|json|pt|pth|ckpt|safetensors|bin|csv|parquet|ya?ml|toml|txt|sh)\b"
 )
 _EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,11}\Z")
 
@@ -132,7 +134,17 @@ class _Words:
             return f"{self._path(frame['file'])}({frame['line']}): {frame['function']}"
         if _WHOLE_PATH.fullmatch(text):
             return self._path(text)
-        return _INNER_PATH.sub(lambda found: self._path(found[0]), text)
+        return _RUN.sub(lambda found: self._without_paths(found[0]), text)
+
+    def _without_paths(self, run: str) -> str:
+        """A part of a text in which no path ends."""
+        return self._path(run) if "/" in run or "\\" in run else _FILE.sub(self._file, run)
+
+    def _file(self, found: re.Match[str]) -> str:
+        """A word; up to its last extension it is a file, if anything stands before that."""
+        word = found[0]
+        end = max((each.end() for each in _OF_A_FILE.finditer(word) if each.start()), default=0)
+        return self._path(word[:end]) + word[end:] if end else word
 
     def name(self, text: str) -> str:
         """The name of an annotation or a function; its path is dealt with already."""

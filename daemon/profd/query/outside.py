@@ -27,10 +27,12 @@ _RECORDED: Final = (*KNOWN[0], *KNOWN[1])
 _SPANS_MAX: Final = 1 << 22  # operators apart from one another: 64 MiB
 _ROWS: Final = 5
 _CLIMB_MAX: Final = 256  # functions around one another
-_CALLBACK: Final = re.compile(r"asyncio/events\.py\(\d+\): .*\b_run")
+# `.*` in their place would be tried once for each time that a name of a million characters has what stands before.
+_QUALIFIED: Final = r"[\w.<>]*"
+_CALLBACK: Final = re.compile(rf"asyncio/events\.py\(\d+\): {_QUALIFIED}\b_run")
 # What calls these does not wait for what they call: a forked process keeps the stack of its parent, and a callback of
 # asyncio is the event loop's.
-_BEGINS_ANEW: Final = re.compile(rf"multiprocessing/process\.py\(\d+\): .*_bootstrap|{_CALLBACK.pattern}")
+_BEGINS_ANEW: Final = re.compile(rf"multiprocessing/process\.py\(\d+\): {_QUALIFIED}_bootstrap|{_CALLBACK.pattern}")
 _MODULE: Final = re.compile(r"(\w+)(?:\.py\(|/)|<frozen ")  # of a name without the folder it is installed in
 
 

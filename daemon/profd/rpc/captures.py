@@ -44,6 +44,7 @@ from profd.trust.namespaces import translate_pids
 
 LIST_DEFAULT: Final = 50
 LIST_MAX: Final = 1000
+LIST_BYTES_MAX: Final = 48 * MiB  # of one answer: profctl takes 64, and a capture has fewer than the rest
 LISTED_AT_ONCE: Final = 64  # targets: a few ms in which nobody else is served
 
 _TOO_LONG: Final = f"The stacks of these processes exceed {STACKS_BYTES_MAX // MiB} MiB: ask for fewer at a time."
@@ -105,8 +106,14 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
             records = self._manager.list(caller, limit)
             if await self._telling.may(caller, sum(len(record.targets) for record in records), len(records)):
                 records = self._manager.list(caller, limit)
-            for record in records:
-                answer.captures.append(translate.capture_message(record))
+            size = 0
+            for at, record in enumerate(records):
+                message = translate.capture_message(record)
+                size += message.ByteSize()
+                if size > LIST_BYTES_MAX and at:
+                    answer.left_out = len(records) - at
+                    break
+                answer.captures.append(message)
                 targets += len(record.targets)
                 if targets >= LISTED_AT_ONCE:  # here, where nothing of them changes meanwhile; but not all at once
                     targets = 0

@@ -56,7 +56,9 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The matches, in pid order: processes that the caller may have, processes of others, pids that name nothing."""
+    """The matches, in pid order: processes that the caller may have, processes of others that were named by pid or
+    user (as many as a capture may have), pids that name nothing.
+    """
 
     allowed: list[Process]
     forbidden: list[Process]
@@ -88,7 +90,9 @@ def select(
     `own` are the pids of the daemon and its workers: never targets. A pid that
     is named is a match whatever it runs; through any other criterion, and as a
     descendant, only traceable processes are (a user's shells and editors are
-    not what `--user` means). Raises NotFound or Denied.
+    not what `--user` means). A job, a rank and a GPU are what anybody's process may say of itself: where the caller
+    has any such process, others' are not meant, and their number keeps no capture from beginning. Raises NotFound or
+    Denied.
     """
     candidates = {p.id.pid: p for p in processes if p.id.pid not in own and not p.zombie}
     missing = _missing_pids(selector, candidates)
@@ -104,7 +108,8 @@ def select(
         raise NotFound(f"no process matches {selector.describe()}; `profctl ps` lists what can be traced")
     if not allowed:
         raise Denied(_denied(selector, forbidden))
-    return Selection(allowed, forbidden, missing)
+    told = forbidden[:CAPTURE_TARGETS_MAX] if selector.pids or selector.users else []
+    return Selection(allowed, told, missing)
 
 
 def matching(selector: Selector, processes: Iterable[Process]) -> list[Process]:

@@ -411,10 +411,12 @@ class ListCapturesRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ...) -> None: ...
 
 class ListCapturesResponse(_message.Message):
-    __slots__ = ("captures",)
+    __slots__ = ("captures", "left_out")
     CAPTURES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     captures: _containers.RepeatedCompositeFieldContainer[Capture]
-    def __init__(self, captures: _Optional[_Iterable[_Union[Capture, _Mapping]]] = ...) -> None: ...
+    left_out: int
+    def __init__(self, captures: _Optional[_Iterable[_Union[Capture, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class WatchCaptureRequest(_message.Message):
     __slots__ = ("id", "lease")

@@ -34,7 +34,10 @@ def captures(limit: int, many_hosts: bool, as_json: bool) -> None:
         return
     with Daemon() as daemon:
         request = capture_pb2.ListCapturesRequest(limit=limit)
-        found = daemon.call(daemon.captures.ListCaptures, request).captures
+        answer = daemon.call(daemon.captures.ListCaptures, request)
+    found = answer.captures
+    if answer.left_out:
+        say(f"{answer.left_out} earlier captures are left out: the answer had no room for them.")
     if as_json:
         emit_json([capture_json(capture) for capture in found])
         return

@@ -25,7 +25,7 @@ from profd.events.table import Array
 ID: Final = "jit-compilation"
 SHARE_MIN: Final = 0.10
 CALLS_MIN: Final = 2
-_FUNCTION: Final = re.compile(r"(?:PjitFunction\(|.* \(jit_)(.+)\)\Z").match
+_FUNCTION: Final = re.compile(r"(?=.*\)\Z)(?:PjitFunction\(|.* \(jit_)(.+)\)\Z").match
 
 
 def look(facts: Facts) -> Verdict:

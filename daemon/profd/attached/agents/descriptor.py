@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from functools import cache
 from typing import Final
 
 from profd.attached.agents.protocol import Hostile
@@ -45,4 +46,19 @@ def _sealed(fd: int) -> tuple[int, int]:
         raise Hostile(f"the descriptor is no arena ({error.strerror})") from error
     if not stat.S_ISREG(found.st_mode) or seals & _SEALS != _SEALS:
         raise Hostile("the arena is not sealed")
+    if found.st_dev != _device():
+        raise Hostile("the arena is no ordinary memory, but of huge pages (MFD_HUGETLB)")
     return seals, found.st_size
+
+
+@cache
+def _device() -> int:
+    """Of ordinary memfds: all are of one mount of the kernel's.
+
+    Huge pages are taken from a pool when they are touched, seals or not: where it is empty a reader dies of SIGBUS.
+    """
+    fd = os.memfd_create("profd-device", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(fd).st_dev
+    finally:
+        os.close(fd)

@@ -64,6 +64,7 @@ class LastSeconds(JaxRecorder):
         over = False
         while not over:
             await self._until(began_ns + self._cut.one_ns)
+            await self._paid(State.RECORDING)
             over = self._session.stop.is_set() or time.time_ns() - self._first_ns >= self._cut.total_ns
             began_ns = await self._snapshot(service, began_ns)
             if self._bytes > JAX_RECORDING_BYTES_MAX:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,13 @@ from profd.errors import Exhausted
 from profd.fairness.few import Places
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
-from profd.limits import JAX_RECORDING_BYTES_MAX, JAX_RESPONSE_BYTES_MAX, JAX_WINDOWS_MAX, MiB
+from profd.limits import (
+    JAX_HANDED_BYTES_PER_SECOND,
+    JAX_RECORDING_BYTES_MAX,
+    JAX_RESPONSE_BYTES_MAX,
+    JAX_WINDOWS_MAX,
+    MiB,
+)
 from profd.model.capture import Cost, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.jax.answer import write
@@ -46,7 +52,10 @@ class Window:
 
 
 class JaxRecorder:
-    """Records once. `accepted` stays the caller's to close; `gate`: for its user's requests."""
+    """Records once. `accepted` stays the caller's to close; `gate`: for its user's requests.
+
+    `owe`: so many bytes were handed over; the seconds until its user may have more.
+    """
 
     def __init__(
         self,
@@ -57,6 +66,7 @@ class JaxRecorder:
         session: Session,
         accepted: Accepted,
         gate: Places,
+        owe: Callable[[int], float] = lambda handed: 0.0,
     ) -> None:
         self._name = f"pid {process.id.pid}"
         self._server = server
@@ -65,6 +75,7 @@ class JaxRecorder:
         self._session = session
         self._accepted = accepted
         self._gate = gate
+        self._owe = owe
         self._windows: list[Window] = []
         self._bytes = 0
 
@@ -113,8 +124,20 @@ class JaxRecorder:
             return await self._failed(error)
         return self._ended(Reason.NONE, "")
 
+    async def _paid(self, state: State) -> None:
+        """Wait until its user's processes may hand over more, or the capture is stopped."""
+        while (seconds := self._owe(0)) > 0 and not self._session.stop.is_set():
+            most = JAX_HANDED_BYTES_PER_SECOND // MiB
+            self._session.report(
+                state, f"waiting for {seconds:.1f} s: processes of one user may hand over {most} MiB a second"
+            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._session.stop.wait()
+
     async def _turn(self) -> bool:
         """Wait for the gate; False if the capture was stopped meanwhile."""
+        await self._paid(State.ARMED)
         if self._gate.locked():
             self._session.report(State.ARMED, "waiting until other captures have handed over their windows")
         turn = asyncio.create_task(self._gate.acquire())
@@ -187,6 +210,7 @@ class JaxRecorder:
 
     async def _kept(self, began_ns: int, ended_ns: int, answer: bytes, name: str) -> Window:
         """An answer that has just come, in a file of the journal where it has anything."""
+        self._owe(len(answer))
         await self._check()
         collected_ns = time.time_ns()
         path = self._session.directory / name

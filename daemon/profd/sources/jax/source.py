@@ -7,11 +7,20 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
 from profd.fairness.few import Few
-from profd.limits import JAX_LOOK_SECONDS, JAX_REQUESTS_AT_ONCE, JAX_REQUESTS_AT_ONCE_PER_UID
+from profd.fairness.rates import Rate, Rates
+from profd.fairness.shares import Holder
+from profd.limits import (
+    JAX_HANDED_BYTES_BURST,
+    JAX_HANDED_BYTES_PER_SECOND,
+    JAX_LOOK_SECONDS,
+    JAX_REQUESTS_AT_ONCE,
+    JAX_REQUESTS_AT_ONCE_PER_UID,
+)
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
@@ -29,6 +38,8 @@ _START: Final = (
     "call jax.profiler.start_server(9999) in it (tf.profiler.experimental.server.start(9999) with TensorFlow)"
 )
 _HISTORY: Final = 1024
+_LEFTOVERS_SECONDS: Final = 1.0  # of the start of a daemon
+_HANDED: Final = Rate("jax_handed", "bytes of profiler servers", JAX_HANDED_BYTES_PER_SECOND, JAX_HANDED_BYTES_BURST)
 
 
 class JaxSource(Source):
@@ -43,16 +54,22 @@ class JaxSource(Source):
         self._table = table or ProcessTable()
         self._journal = journal
         self._few = Few(JAX_REQUESTS_AT_ONCE_PER_UID, JAX_REQUESTS_AT_ONCE)
+        self._handed = Rates(_HANDED)
+        self._ending: asyncio.Task[int] | None = None
         self._running: dict[ProcessId, str] = {}  # to the capture
         self._rates = Newest[ProcessId, float](_HISTORY)  # bytes of XSpace per ns recorded, last seen
 
     async def open(self) -> None:
-        """End what an earlier daemon left recording."""
+        """End what an earlier daemon left recording. The daemon does not wait for servers that do not answer."""
         if self._journal is not None:
-            await end_leftovers(self._journal, self._still_listens)
+            self._ending = asyncio.create_task(end_leftovers(self._journal, self._still_listens), name="jax-leftovers")
+            await asyncio.wait({self._ending}, timeout=_LEFTOVERS_SECONDS)
 
     async def close(self) -> None:
         """End what still looks for servers."""
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.gather(self._ending, return_exceptions=True)
         await self._finder.close()
 
     async def prepare(self, processes: Sequence[Process]) -> None:
@@ -102,6 +119,8 @@ class JaxSource(Source):
 
     async def record(self, process: Process, options: Options, session: Session) -> Recording:
         """One trace of one process; see Source."""
+        if self._ending is not None and not self._ending.done():  # or the session that is ended is this one's
+            await asyncio.wait({self._ending})
         plan = self.plan(process, options)
         if not plan.serves:
             return Recording(State.REFUSED, plan.refusal_code, plan.refusal)
@@ -134,6 +153,7 @@ class JaxSource(Source):
                 session,
                 accepted,
                 self._few.of(process.uid),
+                partial(self._handed.owe, Holder.of_user(process.uid)),
             )
             recording = await recorder.run()
         finally:

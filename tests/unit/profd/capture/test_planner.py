@@ -14,9 +14,9 @@ from profd.capture import planner as module
 from profd.capture.estimate import HostHeadroom
 from profd.capture.planner import ManagerSettings, Planner, Request
 from profd.capture.records import CaptureRecord
-from profd.errors import NotFound
+from profd.errors import Exhausted, NotFound
 from profd.fairness.pieces import AT_A_TIME
-from profd.limits import PROC_WAIT_SECONDS, MiB
+from profd.limits import CAPTURE_TARGETS_MAX, PROC_WAIT_SECONDS, MiB
 from profd.model.capture import Options, State
 from profd.rpc.translate import sighting_message
 from profd.sources.base import Offer, Plan
@@ -52,6 +52,19 @@ async def test_to_an_admin_nothing_is_private() -> None:
         assert plan.process is not None
         assert [p.private for p in (plan.process, sighting.process, *found.allowed)] == [private] * 3
         assert plan.process.unrestricted is not private  # nor what it becomes until it is sampled
+
+
+async def test_processes_that_say_they_are_of_anothers_job_are_none_of_its_users_capture() -> None:
+    """Of an admin's they are; where they are too many the sentence says how to leave them out."""
+    liars = [process(200 + each, uid=1001, user="bob", job="77") for each in range(CAPTURE_TARGETS_MAX)]
+    planner = Planner(
+        [FakeSource()], FakeTable([process(100, job="77"), *liars]), FixedHeadroom(), ManagerSettings("host"), {}
+    )
+    of_job = replace(request(), selector=Selector(jobs=("77",)))
+    [plan] = await planner.estimate(ALICE, of_job)
+    assert plan.target.pid == 100
+    with pytest.raises(Exhausted, match=r"select fewer, such as --user alice \(they belong to 2 users\)"):
+        await planner.estimate(ROOT, of_job)
 
 
 async def test_a_private_one_is_not_found_by_what_its_user_may_not_know() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from profd.errors import BadInput
+from profd.export.redact import PATHS, _Words
 
 from tests.support.importing import import_trace
 from tests.unit.profd.export.exported import exported
@@ -128,3 +129,19 @@ def test_what_cannot_be_redacted(trace: Path) -> None:
 def test_redacted_and_compressed(trace: Path) -> None:
     packed = exported(trace, "chrome", redact=["names"], gzip=True)[1]
     assert SECRET_NAME.encode() not in gzip.decompress(packed)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("x" * 10**6, "x" * 10**6),  # a path could begin at each
+        ("a.py" * 250_000, ""),
+        ("a.py.b" * 150_000, ".b"),
+        (".py", ".py"),
+        ("in run.py:3 (a.so, b)", "in :3 (, b)"),
+        ("see a/b.c, and c", "see , and c"),
+    ],
+)
+def test_paths_in_names_of_any_length(text: str, left: str) -> None:
+    shown = _Words(frozenset({PATHS})).plain(text)
+    assert re.sub(r"path-[0-9a-f]{12}(\.\w+)?", "", shown) == left

@@ -74,3 +74,13 @@ async def test_others_are_served_between_captures_of_many_targets() -> None:
     task.cancel()
     assert [capture.id for capture in answer.captures] == ["c0", "c1", "c2"]
     assert turns == 3
+
+
+async def test_a_list_that_would_be_too_large_leaves_out_earlier_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    servicer: Any = captures.CaptureServicer(Manager(), None)  # type: ignore[arg-type]  # as much as is asked
+    whole = await servicer.ListCaptures(capture_pb2.ListCapturesRequest(), None)
+    one = whole.captures[0].ByteSize()
+    for most, listed, left_out in ((3 * one, 3, 0), (3 * one - 1, 2, 1), (1, 1, 2)):  # one in any case
+        monkeypatch.setattr(captures, "LIST_BYTES_MAX", most)
+        answer = await servicer.ListCaptures(capture_pb2.ListCapturesRequest(), None)
+        assert (len(answer.captures), answer.left_out) == (listed, left_out)

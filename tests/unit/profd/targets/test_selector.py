@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profd.errors import BadInput, Denied, NotFound
+from profd.limits import CAPTURE_TARGETS_MAX
 from profd.targets.selector import Families, Selector, check_untrusted_selector, select, serves_profd
 
 from tests.support.captures import process
@@ -52,9 +53,30 @@ def test_admins_may_all() -> None:
     assert pids(uid=0, admin=True, gpus=(0,)) == [11, 20]
 
 
-def test_others_are_named_apart() -> None:
-    found = select(Selector(jobs=("77",)), ALL, uid=1000, admin=False)
-    assert [p.id.pid for p in found.forbidden] == [20]
+@pytest.mark.parametrize(
+    ("selector", "told"),
+    [
+        (Selector(pids=(11, 20)), [20]),
+        (Selector(users=("alice", "bob"), jobs=("77",)), [20]),
+        (Selector(jobs=("77",)), []),  # what a process says of itself
+        (Selector(ranks=(0,)), []),
+        (Selector(gpus=(0,)), []),
+    ],
+)
+def test_others_are_named_apart_where_they_were_named(selector: Selector, told: list[int]) -> None:
+    found = select(selector, ALL, uid=1000, admin=False)
+    assert [p.id.pid for p in found.forbidden] == told
+
+
+def test_of_others_only_as_many_are_told_as_a_capture_may_have() -> None:
+    many = [process(11), *(process(100 + each, uid=1001, user="bob") for each in range(CAPTURE_TARGETS_MAX + 1))]
+    found = select(Selector(users=("alice", "bob")), many, uid=1000, admin=False)
+    assert ([p.id.pid for p in found.allowed], len(found.forbidden)) == ([11], CAPTURE_TARGETS_MAX)
+
+
+def test_of_a_job_only_others() -> None:
+    with pytest.raises(Denied, match="bob"):
+        pids(jobs=("77",), uid=1002)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,21 @@ def test_too_small_and_too_large_ones_are_hostile_whatever_was_asked_for() -> No
             os.close(fd)
 
 
+def test_huge_pages_are_hostile() -> None:
+    """They can be gone when they are read: the pool is the host's."""
+    try:
+        fd = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
+    except OSError as error:
+        pytest.skip(f"this kernel has none: {error.strerror}")
+    try:
+        os.ftruncate(fd, ARENA_BYTES_MAX)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        with pytest.raises(Hostile, match="huge pages"):
+            check_untrusted_arena(fd, ARENA_BYTES_MAX)
+    finally:
+        os.close(fd)
+
+
 def test_files_pipes_and_sockets_are_hostile(tmp_path: Path) -> None:
     file = os.open(tmp_path / "arena", os.O_RDWR | os.O_CREAT)
     os.ftruncate(file, MiB)

@@ -6,20 +6,25 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import grpc
 import pytest
 from profd.fairness.few import Few
+from profd.fairness.rates import Rates
+from profd.fairness.shares import Holder
 from profd.model.capture import Options, Reason, Recording, State
-from profd.sources.jax import finder, last, planning, recording
+from profd.sources.jax import finder, last, planning, recording, service, source
 from profd.sources.jax.listeners import ListeningPort, listening
 from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
+from profproto.profiler import profiler_pb2 as pb
 
 from tests.support import other_program
 from tests.support.captures import LONG
@@ -123,6 +128,36 @@ async def test_a_duration_ends_it(tmp_path: Path) -> None:
         brought = await Bench(tmp_path, port).record(Options(duration_ns=SECOND // 10, last_ns=SECOND))
     assert len(brought.files) == fake.taken > 1
     assert not fake.continuous
+
+
+class Owed:
+    """A rate that is used up by so many bytes, for long."""
+
+    def __init__(self, burst: int) -> None:
+        self.users: set[int] = set()
+        self._left = burst
+
+    def owe(self, holder: Holder, count: int) -> float:
+        self.users.add(holder.uid)
+        self._left -= count
+        return LONG if self._left < 0 else 0.0
+
+
+async def test_snapshots_beyond_the_rate_of_their_user_come_later(tmp_path: Path) -> None:
+    """The last one is fetched at once."""
+    fake = FakeProfiler(whole, snapshots=numbered)
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        owed = Owed(3 * len(numbered(fake, 1)))
+        bench.source._handed = cast(Rates, owed)
+        running = asyncio.create_task(bench.record(LAST))
+        await eventually(lambda: "processes of one user may hand over 64 MiB a second" in bench.words())
+        assert fake.taken == 4
+        bench.session.stop.set()
+        brought = await running
+    assert fake.taken == 5
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.NONE)
+    assert owed.users == {os.getuid()}
 
 
 async def test_a_server_without_it_is_refused_and_told_of_the_versions(tmp_path: Path) -> None:
@@ -232,6 +267,38 @@ async def test_what_a_killed_daemon_left_is_ended_by_the_next(tmp_path: Path) ->
     assert not left.continuous
     assert other.continuous
     assert not any(path.exists() for path in notes)
+
+
+async def test_a_server_that_does_not_answer_keeps_no_daemon_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its process is recorded when it has answered."""
+    monkeypatch.setattr(service, "_TERMINATE_SECONDS", 2 * LONG)
+    monkeypatch.setattr(source, "_LEFTOVERS_SECONDS", 0.01)
+    answers, order = threading.Event(), list[str]()
+
+    def asked(fake: FakeProfiler, request: pb.ProfileRequest, context: grpc.ServicerContext) -> bytes:
+        order.append("asked")
+        return whole(fake, request, context)
+
+    def stopping() -> None:
+        answers.wait(LONG)
+        order.append("ended")
+
+    fake = FakeProfiler(asked, snapshots=numbered, stopping=stopping)
+    with serving(fake) as port:
+        server = ListeningPort(port, f"ipv4:127.0.0.1:{port}", frozenset((port,)))  # as the bench's finder says
+        noted(tmp_path, named(process_of_self()), last._told(server))
+        bench = Bench(tmp_path, port, journal=tmp_path)
+        async with asyncio.timeout(LONG):
+            await bench.source.open()
+        running = asyncio.create_task(bench.record())
+        await asyncio.sleep(0)
+        answers.set()
+        brought = await running
+        await bench.source.close()
+    assert order == ["ended", "asked"]
+    assert brought.reason is Reason.NONE
 
 
 async def test_who_has_the_port_by_now_is_told_nothing(tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ def process_of_self() -> Process:
 class Bench:
     """A source whose finder knows one port."""
 
-    def __init__(self, folder: Path, port: int, job: Process | None = None) -> None:
+    def __init__(self, folder: Path, port: int, job: Process | None = None, journal: Path | None = None) -> None:
         self.job = replace(job or process_of_self(), xla=True)
         where = Listening((ListeningPort(port, f"ipv4:127.0.0.1:{port}", frozenset((port,))),))
-        self.source = JaxSource(Finder(look=lambda _: where), ProcessTable() if job else Table())
+        self.source = JaxSource(Finder(look=lambda _: where), ProcessTable() if job else Table(), journal)
         self.said: list[tuple[State, str]] = []
         self.session = Session("c1", folder, asyncio.Event(), lambda state, doing: self.said.append((state, doing)))
 
