@@ -112,6 +112,7 @@ def test_a_thread_that_samples_saw_and_that_slept_all_the_time() -> None:
     [thread] = [thread for thread in answer.threads if thread.id == 7]
     assert (thread.cpu_ns, thread.run_queue_ns, thread.off_cpu_ns) == (0, 0, WINDOW)
     assert (thread.gil_ns, thread.lock_ns) == (0, None)
+    assert thread.name == "MainThread", "whatever was not read of it"
 
 
 @pytest.mark.parametrize(
