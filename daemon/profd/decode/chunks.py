@@ -29,7 +29,6 @@ from profd.decode.op_inputs import Malformed, signature
 from profd.decode.shared import Numbers, SharedDictionary, SharedTracks
 from profd.errors import BadTrace, Exhausted
 from profd.events import LISTS, NO_ROW, ArgColumn, Dictionary, EventTable, Tracks
-from profd.model.run_times import python_name
 
 BATCH_ROWS: Final = 1 << 16
 BATCH_TENSORS: Final = 1 << 20
@@ -238,9 +237,7 @@ class ChunkDecoder(Decoder):
         self._processes.extend([tracks.process(f"device {n}" if gpu else n) for gpu, n in taken["processes"]])
         self._threads.extend([tracks.thread(self._processes[process], _signed(n)) for process, n in taken["threads"]])
         for thread, name in taken["thread_names"]:
-            track = self.tracks.threads[self._threads[thread]]
-            main = track["id"] == self.tracks.processes[track["process"]]["id"]
-            track["name"] = python_name(name, main)
+            self.tracks.threads[self._threads[thread]]["name"] = name
 
     def _place_frames(self, columns: dict[str, Any], frames: Any) -> None:
         nests = columns["cat"] < _NESTING

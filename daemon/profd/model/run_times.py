@@ -55,4 +55,5 @@ class RunTimes:
         default_factory=list
     )  # runs of their ids, first and last; the first RUNS_KEPT
     looked_ns: list[int] = field(default_factory=list)  # when it was looked at, ascending, in Unix ns; MOMENTS_KEPT
+    names: dict[str, str] = field(default_factory=dict)  # of threads by id, as the process says that Python has them
     unseen: int = 0  # threads that were not looked at (RUN_TIMES_THREADS_MAX), began or ended between the looks

@@ -230,9 +230,9 @@ def _threads(
 
 
 def kernel_name(thread: ThreadTimes, meta: TraceMeta) -> str:
-    """As the kernel has it. The first thread has its program's name there, which says nothing where that is Python."""
+    """As the process said that Python has it, else as the kernel does, which of most threads has their program's."""
     processes = {str(meta.pid), *(str(process.get("id")) for process in meta.tracks.processes)}
-    return python_name(thread.name, str(thread.id) in processes)
+    return meta.run_times.names.get(str(thread.id)) or python_name(thread.name, str(thread.id) in processes)
 
 
 def _asleep(known: Any, times: RunTimes) -> ThreadTimes | None:

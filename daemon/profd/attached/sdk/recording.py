@@ -329,6 +329,7 @@ class SdkRecorder:
             cost=cost(arm.status, end_ns - start_ns, answered=arm.stopped is not None),
             steps=steps(arm.status),
             versions=versions(self._hello),
+            thread_names=dict(arm.status.thread_names),
         )
 
     def _not_armed(self, error: NotArmed) -> Recording:
