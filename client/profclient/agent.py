@@ -19,6 +19,7 @@ from _thread import allocate_lock
 from profclient.address import of_agents
 from profclient.frameworks import watch
 from profclient.labels import labels, one_line
+from profclient.thread_names import thread_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -449,6 +450,7 @@ def _armed(options: dict[str, str]) -> None:
         # Nobody asks for these: collections, and a program's ranges where its NVTX has our library.
         _options = {**options, "garbage": "", **({"nvtx": ""} if _has_nvtx() else {})}
         _not_honoured.clear()
+        _note_names()
         for option in _options:
             if (why := _start_hook(option)) and not _unasked(option):
                 note("not_honoured", f"{option}: {why}")
@@ -456,6 +458,13 @@ def _armed(options: dict[str, str]) -> None:
         _await_end()
         _recorder.agent_records_at_stop(any(pair.records_at_stop for pair in _active.values()))
         _begun += 1
+
+
+def _note_names() -> None:
+    try:
+        note("thread_names", thread_names())
+    except Exception:  # a program that has something else in the place of its threads goes without
+        return
 
 
 def _await_end() -> None:

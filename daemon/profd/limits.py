@@ -330,6 +330,7 @@ PYSPY_TURN_SECONDS: Final = 60.0  # that a target may wait for others to begin
 AGENT_PACKET_BYTES_MAX: Final = 16 * 1024
 AGENT_KEYS_MAX: Final = 64  # of one packet
 AGENT_VALUE_CHARACTERS_MAX: Final = 4096
+THREAD_NAME_CHARACTERS_MAX: Final = 64
 AGENT_LABEL_CHARACTERS_MAX: Final = 256  # of a name or version in HELLO and CHANGED: they are shown in lists
 RANK_MAX: Final = (1 << 24) - 1  # of a process, whoever says it: lists and records hold 32 bits
 AGENT_WORDS_MAX: Final = 64  # of `can`: an agent has about ten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profclient.cli.output import printable
+from profclient.cli.output import cut, printable
 from profclient.cli.units import duration, share
 
 THREADS_SHOWN: Final = 3
@@ -18,6 +18,7 @@ _RECORDED: Final = (
 )
 _KERNEL: Final = (("on a CPU", "cpu_ns"), ("waiting for one", "run_queue_ns"), ("off the CPU", "off_cpu_ns"))
 _WAITS: Final = (("estimated: for the GIL", "gil_ns"), ("for other locks", "lock_ns"))
+NAME_WIDTH: Final = 40  # of a thread, which the program chooses
 WAITS_SHOWN: Final = 0.05  # of the window, off the CPU
 
 
@@ -69,4 +70,4 @@ def left_out(own_threads: int) -> str:
 
 
 def _name(thread: dict[str, Any]) -> str:
-    return printable(thread["name"] or f"thread {thread['id']}")
+    return cut(printable(thread["name"] or f"thread {thread['id']}"), NAME_WIDTH)

@@ -144,7 +144,7 @@ def _row(
 ) -> str:
     padded = []
     for cell, name, width in zip(cells, columns, widths, strict=True):
-        text = cell if cell_len(cell) <= width else _cut(cell, width, name in ends)
+        text = cut(cell, width, name in ends)
         space = " " * (width - cell_len(text))
         padded.append(space + text if name in right else text + space)
     return (" " * GAP).join(padded).rstrip()
@@ -194,7 +194,11 @@ def fitted(text: str, used: int, keep_end: bool = False) -> str:
 
     With `keep_end` (a stack) its beginning gives way.
     """
-    width = max(_screen_width() - used, WIDE_MIN)
+    return cut(text, max(_screen_width() - used, WIDE_MIN), keep_end)
+
+
+def cut(text: str, width: int, keep_end: bool = False) -> str:
+    """The text in so many columns at most, with an ellipsis where that is not all of it."""
     return text if cell_len(text) <= width else _cut(text, width, keep_end)
 
 

@@ -26,6 +26,7 @@ from profd.query.whole import check_size
 from profd.segments.reader import TraceReader
 
 DEVICES_MAX: Final = 64  # whose memory is looked at
+NAME_CHARACTERS: Final = 40  # of a thread in a sentence: the program chooses it
 _COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, *WORK_COLUMNS, "parent", "bytes")))
 
 
@@ -134,7 +135,8 @@ class Facts:
         """As Python knows it, where a track has that; the kernel's is the program's in most threads."""
         known = (track.get("name") for track in self.reader.tracks.threads if str(track.get("id")) == str(thread.id))
         named = kernel_name(thread, self.reader.meta)
-        return next((str(name) for name in known if name), named) or f"Thread {thread.id}"
+        name = next((str(name) for name in known if name), named) or f"Thread {thread.id}"
+        return name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 1]}…"
 
     @property
     def thread(self) -> int:

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profd.capture import machine as m
@@ -248,7 +248,7 @@ class TargetRun:
         else:
             recording.waterfall = recording.waterfall or list(self._session.phases)
             if recording.files and self._watch and self.load and self._resident:
-                recording.run_times = await self._watch.times()
+                recording.run_times = replace(await self._watch.times(), names=recording.thread_names)
                 recording.load = await self.load.load()
                 recording.resident = await self._resident.resident()
             await self._hear_of_death(recording)

@@ -31,7 +31,7 @@ class Anchor(msgspec.Struct, frozen=True):
     Two instants fix py-spy's clock, both from below: no sample was taken before `began_ns`, and the time that py-spy
     reads when it starts to write is not before `ended_ns`. 0 where not known. `ended` maps thread ids, as the process
     knows them, to when they were first seen to be gone. Samples after `same_ns` may be another program's (0: they are
-    not). py-spy had ended at `gone_ns`.
+    not). py-spy had ended at `gone_ns`. `reader` took the samples.
     """
 
     pid: int = 0
@@ -42,6 +42,7 @@ class Anchor(msgspec.Struct, frozen=True):
     ended: dict[str, int] = {}
     same_ns: int = 0
     gone_ns: int = 0
+    reader: str = "py-spy"
 
     def zero_ns(self, first_us: int, last_us: int | None) -> int:
         """When py-spy's clock began, given the first and the last time it wrote; 0 if nothing is known.

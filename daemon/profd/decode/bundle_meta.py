@@ -29,6 +29,7 @@ from profd.segments.meta import TraceMeta
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _LOSSES_MAX: Final = 64  # kinds of losses: each list of traces has them
 _TEXTS_MAX: Final = 1000  # of a list, such as the warnings
+_NAME_MAX: Final = limits.THREAD_NAME_CHARACTERS_MAX
 _STATES: Final = {RUNS, IN_GIL, IN_LOCK, OFF, UNSEEN}
 _TRACK_TEXTS: Final = ("name", "labels")
 
@@ -81,7 +82,7 @@ def _run_times(times: RunTimes) -> RunTimes:
     threads = [
         ThreadTimes(
             id=_count(each.id),
-            name=_text(each.name)[:64],
+            name=_text(each.name)[:_NAME_MAX],
             lasted_ns=_count(each.lasted_ns),
             ran_ns=_count(each.ran_ns),
             queued_ns=_count(each.queued_ns),
@@ -102,6 +103,7 @@ def _run_times(times: RunTimes) -> RunTimes:
         idle=_count(times.idle),
         idle_ids=[(_count(first), _count(last)) for first, last in times.idle_ids[:RUNS_KEPT]],
         unseen=_count(times.unseen),
+        names={_text(tid): _text(name)[:_NAME_MAX] for tid, name in [*times.names.items()][:_TEXTS_MAX]},
     )
 
 

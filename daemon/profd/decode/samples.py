@@ -114,7 +114,7 @@ class SampleDecoder(Decoder):
         tail = anchor.read(file, size)
         self._anchor, self._last_us, self._text_bytes = tail.anchor, tail.last_us, tail.text_bytes
         self._same_us = self._anchor.last_of_same_us(self._last_us)
-        self._category = self.dictionaries["cat"].code("py-spy")
+        self._category = self.dictionaries["cat"].code(self._anchor.reader)
         self._names: dict[tuple[str, str, int | None], int] = {}
         self._name_bytes = 0
         self._threads: dict[tuple[int, int], _Thread] = {}

@@ -24,6 +24,7 @@ from profd.errors import BadInput, BadTrace, Exhausted
 from profd.events import Dictionary, EventTable, Tracks
 from profd.limits import TRACE_EVENTS_MAX
 from profd.model.capture import Loss
+from profd.model.run_times import of_profd
 from profd.segments.meta import TraceMeta
 from profd.segments.read_ahead import read_ahead
 from profd.segments.writer import TraceWriter
@@ -219,12 +220,21 @@ class _Import:
         meta = self._meta
         meta.lost += self._lost
         meta.tracks = self._tracks
+        _name_threads(meta)
         meta.timings = self._stages.spent
         if meta.rank is None and meta.source == "import":
             meta.rank = _rank_in(meta.top_level)
         meta = self._writer.finish(meta)
         self._stages.end("store")
         return meta
+
+
+def _name_threads(meta: TraceMeta) -> None:
+    """Threads by Python's names, where the process told them: the kernel's is the program's for most."""
+    for track in meta.tracks.threads:
+        known = meta.run_times.names.get(str(track.get("id")))
+        if known and not of_profd(track.get("name")):
+            track["name"] = known
 
 
 def _rank_in(top_level: dict[str, Any]) -> int | None:

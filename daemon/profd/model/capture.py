@@ -264,5 +264,6 @@ class Recording:
     versions: dict[str, str] = field(default_factory=dict)
     gpu: dict[str, int | str] = field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
     run_times: RunTimes = field(default_factory=RunTimes)
+    thread_names: dict[str, str] = field(default_factory=dict)  # by id, as the process says that Python has them
     load: Load = field(default_factory=Load)
     resident: Resident = field(default_factory=Resident)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,10 +13,17 @@ RUNS, IN_GIL, IN_LOCK, OFF, UNSEEN = "rgl.-"  # a thread in a look; OFF: off the
 
 _OF_PROFD: Final = ("profd-agent", "profclient-prof")  # the kernel keeps 15 bytes; what they start is called alike
 
+_PYTHON: Final = re.compile(r"python[\d.]*\Z").match
+
 
 def of_profd(name: str | None) -> bool:
     """Whether a thread of this name is one that profd has started in the process: no answer blames it."""
     return name is not None and name.startswith(_OF_PROFD)
+
+
+def python_name(name: str, main: bool) -> str:
+    """A thread's name as Python has it, from the kernel's: of a first thread that is its program's, or was not read."""
+    return "MainThread" if main and (not name or _PYTHON(name)) else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +55,5 @@ class RunTimes:
         default_factory=list
     )  # runs of their ids, first and last; the first RUNS_KEPT
     looked_ns: list[int] = field(default_factory=list)  # when it was looked at, ascending, in Unix ns; MOMENTS_KEPT
+    names: dict[str, str] = field(default_factory=dict)  # of threads by id, as the process says that Python has them
     unseen: int = 0  # threads that were not looked at (RUN_TIMES_THREADS_MAX), began or ended between the looks

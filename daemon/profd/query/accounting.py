@@ -7,7 +7,6 @@ the kernel counted (`model/run_times.py`): on a CPU, ready and waiting for one, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -16,7 +15,7 @@ import numpy as np
 
 from profd.events import NO_END, EventTable, Kind, Tracks
 from profd.events.table import Array
-from profd.model.run_times import RunTimes, ThreadTimes, of_profd
+from profd.model.run_times import RunTimes, ThreadTimes, of_profd, python_name
 from profd.query import rules
 from profd.query.covered import Covered
 from profd.segments.meta import TraceMeta
@@ -36,7 +35,6 @@ KNOWN: Final = (
     (Kind.SAMPLE,),
 )
 _LAYERS: Final = len(KNOWN) + 1
-_PYTHON: Final = re.compile(r"python[\d.]*\Z").match
 _INT64_MAX: Final = int(np.iinfo(np.int64).max)
 
 
@@ -232,11 +230,9 @@ def _threads(
 
 
 def kernel_name(thread: ThreadTimes, meta: TraceMeta) -> str:
-    """As the kernel has it. The first thread has its program's name there, which says nothing where that is Python."""
-    if not _PYTHON(thread.name):
-        return thread.name
+    """As the process said that Python has it, else as the kernel does, which of most threads has their program's."""
     processes = {str(meta.pid), *(str(process.get("id")) for process in meta.tracks.processes)}
-    return "MainThread" if str(thread.id) in processes else thread.name
+    return meta.run_times.names.get(str(thread.id)) or python_name(thread.name, str(thread.id) in processes)
 
 
 def _asleep(known: Any, times: RunTimes) -> ThreadTimes | None:

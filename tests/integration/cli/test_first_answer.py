@@ -116,6 +116,7 @@ def test_a_window_too_short_for_samples_says_so(host: Host) -> None:
     (target,) = done.json["targets"]
     assert (done.code, target["state"]) == (1, "failed")
     assert "no samples either: the window was too short for them" in target["message"]
+    assert "torch" not in target["message"], "it has none"
 
 
 def test_a_program_that_ends_in_its_window_keeps_what_was_seen(host: Host) -> None:

@@ -159,6 +159,7 @@ async def test_samples_are_our_readers_where_it_knows_the_interpreter(
     assert f"CPU time of {reader} beside the process" in recording.cost.detail
     names = {name for name, *_ in rows}
     assert {name.rpartition(" ")[2] for name in names} >= {"inner", "outer", "<module>"}
+    assert decoder.dictionaries["cat"].values == [reader]
     assert len(decoder.tracks.threads) == 1
     assert all(end != NO_END for _, _, end, _, _ in rows)
 

@@ -47,6 +47,22 @@ while not done.is_set():
     done.wait(0.005)
 """
 
+NAMED = """
+import sys, threading, time
+import profclient
+profclient.attach()
+def work():
+    time.sleep(0.001)
+def works(until):
+    while not until.is_set():
+        work()
+done = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
+threading.Thread(target=works, args=(done,), name="prefetcher").start()
+print("ready", flush=True)
+works(done)
+"""
+
 
 def test_frames_that_were_open_at_the_start_are_around_what_follows(daemon: RunningDaemon, tmp_path: Path) -> None:
     with attached(daemon, tmp_path, NESTED) as job:
@@ -68,3 +84,15 @@ def test_modules_have_the_names_of_their_model(daemon: RunningDaemon, tmp_path: 
         # The number is that of the first call, and the window may begin anywhere in the model.
         classes = sorted((name.removeprefix("nn.Module: ").partition("_")[0], path or "") for name, path in found)
         assert classes == [("Linear", "0"), ("Linear", "1.1"), ("ReLU", "1.0"), ("Sequential", ""), ("Sequential", "1")]
+
+
+def test_threads_have_the_names_that_python_knows(daemon: RunningDaemon, tmp_path: Path) -> None:
+    with attached(daemon, tmp_path, NAMED) as job:
+        [target] = Captures(daemon).record(job.pid, stacks=True).targets
+        assert target.state == pb.STATE_STORED, target.message
+        found = sql(
+            daemon,
+            target.trace,
+            "select distinct t.name from events e join threads t using (thread) where e.name like '%: work'",
+        )
+        assert sorted(name for [name] in found) == ["MainThread", "prefetcher"]

@@ -139,12 +139,16 @@ def test_a_loader_in_the_main_process(host: Host) -> None:
 
 def test_a_quadratic_metric_and_a_read_of_the_loss_in_each_step(host: Host) -> None:
     with attached(host, "metric") as pid:
-        answer = sampled(host, pid)
+        answer = until(lambda: leads_to_callers(sampled(host, pid)), "no steps are slow by chance")
         assert adds_up(shown(host, answer))
     assert outside(answer).endswith(": inversions")
     assert finding(answer, r"inversions \(metric\.py:\d+\) takes \d\d % of the time of MainThread")
-    assert re.search(r"^next: profctl tree \w+ --merged$", answer, re.MULTILINE)
     assert re.search(r"host reads +[\d,]+ values of tensors \(\.item\(\), float\(\), if\): 1 a step", answer)
+
+
+def leads_to_callers(answer: str) -> str:
+    """The answer whose `next:` shows all paths; empty: it leads to steps that are slow by chance, on a busy host."""
+    return answer if re.search(r"^next: profctl tree \w+ --merged$", answer, re.MULTILINE) else ""
 
 
 def test_steps_that_save_a_checkpoint(host: Host) -> None:

@@ -19,6 +19,7 @@ from profd.limits import (
     AGENT_VALUE_CHARACTERS_MAX,
     AGENT_WORDS_MAX,
     RANK_MAX,
+    THREAD_NAME_CHARACTERS_MAX,
 )
 from profd.model.capture import ProgramSteps
 from profd.model.said import few
@@ -123,6 +124,7 @@ class Status:
     file: str = ""  # what torch's own profiler wrote; of STOPPED
     device_times: str = ""  # "cuda_events" where operators have device times by these
     gpu: GpuReport = field(default_factory=GpuReport)  # what the CUPTI collector says
+    thread_names: Mapping[str, str] = field(default_factory=dict)  # by the thread's id, as Python has them
 
 
 def encode(kind: PacketKind, epoch: int = 0, **fields: object) -> bytes:
@@ -212,6 +214,7 @@ def status_from_untrusted(packet: Packet) -> Status:
         file=fields.get("file", ""),
         device_times=fields.get("device_times", ""),
         gpu=report_from_untrusted(fields),
+        thread_names=_thread_names(fields.get("thread_names", "")),
     )
 
 
@@ -257,6 +260,12 @@ def hexadecimal(fields: Mapping[str, str], key: str) -> int | None:
     if not _HEXADECIMAL.fullmatch(text):
         raise Hostile(f"{key}={text[:32]!r} is no hexadecimal number")
     return int(text, 16)
+
+
+def _thread_names(text: str) -> dict[str, str]:
+    """`TID NAME`, `;`-separated; what is no such pair is left out."""
+    pairs = (pair.partition(" ") for pair in text.split(";"))
+    return {tid: name[:THREAD_NAME_CHARACTERS_MAX] for tid, _, name in pairs if name and _DECIMAL.fullmatch(tid)}
 
 
 def sentences(fields: Mapping[str, str], key: str) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 and where several users have such samplers, each a part of that.
 
 Measured with py-spy 0.4 on a core of 2.1 GHz: a sample of one thread takes 0.16 ms of CPU time, of a program with torch
-1 ms, each further thread 0.03 ms more; its start takes 50 ms. With our own reader 0.05 ms, and 0.002 ms more. The real
-cost of a process is known after its first recording. docs/decisions/0019-samples-beside-recordings.md, 0047-stacks.md.
+1 ms, each further thread 0.03 ms more; its start takes 50 ms. With our own reader 0.05 ms, and 0.002 ms more; its start
+5 ms. The real cost of a sample of a process is known after its first recording.
+docs/decisions/0019-samples-beside-recordings.md, 0047-stacks.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profd.model.newest import Newest
+from profd.sources.pyspy.recording import Reader
 from profd.targets.process import ProcessId
 
 CORES_SHARE: Final = 0.01
@@ -26,7 +28,8 @@ SHORTEST_SECONDS: Final = 0.5
 START_SECONDS: Final = 0.05  # of CPU time, with a warden 0.08
 _SAMPLE_SECONDS: Final = 0.001
 _THREAD_SECONDS: Final = 0.00003
-_OWN_SAMPLE_SECONDS: Final = 0.0001  # of our own reader
+_OWN_START_SECONDS: Final = 0.01  # of our own reader
+_OWN_SAMPLE_SECONDS: Final = 0.0001
 _OWN_THREAD_SECONDS: Final = 0.000005
 _OWN_VERSIONS: Final = ("3.11.", "3.12.", "3.13.")  # of CPython: of most builds it knows the layout
 _OWN_PART: Final = 0.5  # of its room: still ten times as many samples as py-spy has in all of it
@@ -69,7 +72,8 @@ class Paces:
         """
         room = self.cores(uid, together, capture) / 2
         hz = min(HZ_MAX, int(room / self._of_sample(process, threads)))
-        return Beside(hz, START_SECONDS / room) if hz else None
+        start = _OWN_START_SECONDS if self._own.get(process, False) else START_SECONDS
+        return Beside(hz, max(start / room, SHORTEST_SECONDS)) if hz else None
 
     def cores(self, uid: int, together: int = 1, capture: str = "") -> float:
         """Cores of the host that a sampler of one of so many processes may really take: it ends when it has.
@@ -93,8 +97,13 @@ class Paces:
                 del self._held[uid]
 
     def note_python(self, process: ProcessId, version: str) -> None:
-        """Note which Python it runs, as `3.11.7`: that says how much a sample takes that has not been measured yet."""
-        self._own[process] = version.startswith(_OWN_VERSIONS)
+        """Note which Python it runs, as `3.11.7`: that says what samples take that have not been measured yet."""
+        if process not in self._own:
+            self._own[process] = version.startswith(_OWN_VERSIONS)
+
+    def note_reader(self, process: ProcessId, reader: str) -> None:
+        """Note what took its samples: py-spy where our own reader does not know this build of its Python."""
+        self._own[process] = reader == Reader.OWN
 
     def learn(self, process: ProcessId, sample_seconds: float) -> None:
         """Note the cost of a sample of it. One that took no time that could be measured says nothing of the next."""

@@ -215,6 +215,11 @@ def lacks_observer(options: Options, hello: Hello) -> bool:
     return has_torch(hello) and "observer" not in hello.can and options.torch in ("", "auto")
 
 
+def unasked(sentence: str, options: Options, hello: Hello) -> bool:
+    """An agent's word about operators that nobody asked for, and that a process without PyTorch cannot have."""
+    return sentence.startswith("torch: ") and not options.torch and not has_torch(hello)
+
+
 def replaced(sentence: str, fix: str) -> str:
     """An agent's word about missing operators, with the daemon's word of how to get them."""
     return sentence.replace(OBSERVER_FIX, fix)

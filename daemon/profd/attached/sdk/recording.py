@@ -312,14 +312,14 @@ class SdkRecorder:
         last_ns = arm.stopped.last_ns if arm.stopped is not None else None
         start_ns = arm.status.first_ns or armed.first_ns or self._began_ns
         end_ns = last_ns or end_ns
+        said = (*armed.not_honoured, *arm.status.not_honoured)
         return Recording(
             files=[RawFile(str(intake.path), "chunks")],
             start_ns=start_ns,
             end_ns=end_ns,
             lost=list(intake.losses),
             not_honoured=[
-                *armed.not_honoured,
-                *arm.status.not_honoured,
+                *(each for each in said if not planning.unasked(each, self._options, self._hello)),
                 *self._left_out(),
                 *self._not_begun(arm.status),
                 *(self._parts.collecting.refused() if self._records_cuda() else ()),
@@ -329,6 +329,7 @@ class SdkRecorder:
             cost=cost(arm.status, end_ns - start_ns, answered=arm.stopped is not None),
             steps=steps(arm.status),
             versions=versions(self._hello),
+            thread_names=dict(arm.status.thread_names),
         )
 
     def _not_armed(self, error: NotArmed) -> Recording:

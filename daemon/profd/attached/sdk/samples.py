@@ -103,6 +103,7 @@ class Samples:
         self._made = session.made
         self._task = asyncio.create_task(self._record(sampler, process, _of_samples(options, wanted.hz), own))
         self.sample_seconds: float | None = None  # CPU time that one took; known at the end
+        self.reader = ""  # what took them; known at the end
         self.arrived: Callable[[], int] = lambda: 0  # events of the recording so far
 
     def around(self, session: Session) -> Session:
@@ -153,6 +154,7 @@ class Samples:
             self._miss(recording, _why_none(found))
         if found.state is State.DRAINING:
             self.sample_seconds = _sample_seconds(found, self._wanted.hz)
+            self.reader = next(iter(found.versions), "")
             _fill(recording)
             recording.files += found.files
             (recording.not_honoured if self._wanted.asked else recording.warnings).extend(found.not_honoured)

@@ -223,6 +223,7 @@ class SdkSource(Source):
         return None if agent is None else await agent.steps(_STEPS_SECONDS)
 
     def _with_samples(self, plan: Plan, process: Process, options: Options, hello: Hello) -> Plan:
+        self._paces.note_python(process.id, hello.python)
         wanted = samples.wanted(options, hello, lambda: 1.0, lambda: self._paces.beside(process.uid, process.id, 1))
         if wanted is None or not plan.serves:
             return plan
@@ -260,6 +261,8 @@ class SdkSource(Source):
                 yield beside
             finally:
                 await beside.end()
+        if beside.reader:
+            self._paces.note_reader(process.id, beside.reader)
         if beside.sample_seconds is not None:
             self._paces.learn(process.id, beside.sample_seconds)
 

@@ -532,6 +532,7 @@ class PySpyRecorder:
             ended=self._target.ended,
             same_ns=same_ns,
             gone_ns=self._gone_ns,
+            reader=self.reader,
         )
         fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -34,3 +34,9 @@ def test_what_the_leading_thread_waited_for(waits: dict[str, int | None], said: 
 
 def test_a_thread_that_hardly_waits() -> None:
     assert account_lines(account(40, gil_ns=40, lock_ns=0))[1][1].endswith("off the CPU 4 %")
+
+
+def test_a_name_that_a_program_chose_takes_no_more_than_a_part_of_a_line() -> None:
+    long = account(0)
+    long["threads"][0]["name"] = "x" * 5000
+    assert account_lines(long)[0][1].startswith(f"1.00 us of {'x' * 39}…: ")

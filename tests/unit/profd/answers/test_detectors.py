@@ -434,6 +434,12 @@ def test_a_thread_that_waits_for_a_cpu(queued: int, expected: bool, tmp_path: Pa
     assert "MainThread waits for a CPU 10 % of the window: the program uses 0.3 of 4 cores" in finding.sentence
 
 
+def test_a_thread_with_a_long_name_has_the_begin_of_it(tmp_path: Path) -> None:
+    tracks = Tracks(threads=[{"id": 7, "process": 0, "name": "x" * 5000}])
+    trace = facts(training(lambda n: [], steps=100), tmp_path, capture="c1", run_times=times(100), tracks=tracks)
+    assert found(cpu_contention.look(trace)).sentence.startswith(f"{'x' * 39}… waits for a CPU")
+
+
 @pytest.mark.parametrize(
     ("cores", "siblings_ran", "advised"), [(1, 0, "cgroup"), (1, 600, "fewer threads"), (4, 0, "cgroup")]
 )

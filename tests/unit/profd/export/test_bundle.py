@@ -174,11 +174,13 @@ def test_run_times_come_along_within_bounds(packed: bytes, tmp_path: Path) -> No
         "idle": -4,
         "idle_ids": [[-1, 1 << 80]] * 999,
         "threads": [{"id": 7, "name": "a\x1b[2J", "lasted_ns": 5, "ran_ns": -3, "queued_ns": 1 << 70}] * 99,
+        "names": {"7": "b\x1b" + "n" * 5000} | {f"x{number}": "c" for number in range(2000)},
     }
     import_bundle(changed_meta(packed, run_times=claimed), tmp_path / "back")
     times = believed(read_members(tmp_path / "back"), TraceMeta(source="import")).run_times
     most = (1 << 62) - 1
     assert (times.lasted_ns, times.idle, times.idle_ids) == (most, 0, [(0, most)] * RUNS_KEPT)
+    assert (len(times.names), times.names["7"]) == (1000, "b\N{REPLACEMENT CHARACTER}" + "n" * 62)
     assert times.threads == [ThreadTimes(7, "a\N{REPLACEMENT CHARACTER}[2J", 5, 0, most)] * THREADS_KEPT
 
 

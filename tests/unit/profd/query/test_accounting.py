@@ -91,17 +91,19 @@ def test_the_kernel_s_times_stand_beside_and_threads_that_recorded_nothing_are_t
         others=2,
         others_ran_ns=5,
         idle=60,
+        names={"9": "prefetch"},
     )
     answer = accounted([event(OP, 0.0, 0.5), event(RANGE, 0.0, 0.25, thread=1)], meta(run_times=times))
     found = [
         (thread.id, thread.name, thread.cpu_ns, thread.run_queue_ns, thread.off_cpu_ns) for thread in answer.threads
     ]
     assert found == [
-        (9, "python", WINDOW // 2, WINDOW // 4, WINDOW // 4),  # not the first thread of its process
+        (9, "prefetch", WINDOW // 2, WINDOW // 4, WINDOW // 4),  # as Python has it
         (7, "MainThread", WINDOW // 4, 0, 3 * WINDOW // 4),
         (8, "loader", None, None, None),
     ]
     assert answer.leading == 1  # what recorded most
+    assert accounted([], meta(run_times=replace(times, names={}))).threads[0].name == "python", "no first thread"
     assert (answer.idle_threads, answer.cpu_ns, answer.cores) == (60, WINDOW // 4 + WINDOW // 8 + 5, 4)
 
 
@@ -112,6 +114,7 @@ def test_a_thread_that_samples_saw_and_that_slept_all_the_time() -> None:
     [thread] = [thread for thread in answer.threads if thread.id == 7]
     assert (thread.cpu_ns, thread.run_queue_ns, thread.off_cpu_ns) == (0, 0, WINDOW)
     assert (thread.gil_ns, thread.lock_ns) == (0, None)
+    assert thread.name == "MainThread", "whatever was not read of it"
 
 
 @pytest.mark.parametrize(

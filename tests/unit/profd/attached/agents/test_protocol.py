@@ -209,6 +209,12 @@ def test_status_counts_by_source() -> None:
     assert status.step_ns is None
 
 
+def test_names_of_threads_are_cut_and_what_is_no_pair_is_left_out() -> None:
+    said = "7 MainThread;9 loader 1;x y;12;;123456789012345678901 z; 8;10 " + "n" * 5000
+    status = status_from_untrusted(Packet(PacketKind.STATUS, 1, {"thread_names": said}))
+    assert status.thread_names == {"7": "MainThread", "9": "loader 1", "10": "n" * 64}
+
+
 @pytest.mark.parametrize("fields", [{"events": "1e3"}, {"seconds": "inf"}, {"seconds.ops": "-1"}, {"steps": "0x1"}])
 def test_status_that_is_no_number_is_hostile(fields: dict[str, str]) -> None:
     with pytest.raises(Hostile):

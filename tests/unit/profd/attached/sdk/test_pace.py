@@ -36,9 +36,9 @@ def test_more_threads_are_sampled_less_often_and_never_less_than_once_a_second()
 
 def test_where_our_own_reader_takes_them_there_are_more() -> None:
     paces = Paces(2)
-    before = paces.hz(ALICE, ONE, 64, together=8)
-    paces.note_python(ONE, "3.10.13")
-    assert paces.hz(ALICE, ONE, 64, together=8) == before == 1
+    older = ProcessId(8, 1)
+    paces.note_python(older, "3.10.13")
+    assert paces.hz(ALICE, older, 64, together=8) == paces.hz(ALICE, ONE, 64, together=8) == 1
     paces.note_python(ONE, "3.13.0")
     assert paces.hz(ALICE, ONE, 64, together=8) == 2
     paces.learn(ONE, 0.0002)
@@ -105,6 +105,18 @@ def test_samples_that_are_not_needed_have_their_start_in_the_share(cores: int, t
     assert found is not None
     total = together * (START_SECONDS + found.hz * 0.00103 * found.window_seconds)
     assert total <= CORES_SHARE * cores * found.window_seconds * 1.0001
+
+
+def test_our_own_reader_begins_in_shorter_windows_until_it_is_seen_not_to_know_the_process() -> None:
+    paces = Paces(2)
+    paces.note_python(ONE, "3.13.0")
+    found = paces.beside(ALICE, ONE, 1)
+    assert found is not None
+    assert found.window_seconds == pytest.approx(1.0)
+    # GIVEN a build of 3.13 that py-spy had to read
+    paces.note_reader(ONE, "py-spy")
+    paces.note_python(ONE, "3.13.0")
+    assert paces.beside(ALICE, ONE, 1) == Paces(2).beside(ALICE, ONE, 1)
 
 
 def test_where_there_is_no_room_there_are_none() -> None:
