@@ -53,7 +53,9 @@ test-engines: env .venv-spark/.installed ## the queries of docs/store.md and doc
 
 chromium: env ## a Chromium for the tests of the pages, where there is none, and what drives it
 	@$(BIN)/python -m pip -q install 'playwright>=1.50'
-	@command -v chromium-headless-shell chromium google-chrome >/dev/null || $(BIN)/python -m playwright install --with-deps --only-shell chromium
+	@command -v chromium-headless-shell chromium google-chrome >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && apt-get -qq install -y chromium-headless-shell >/dev/null; } \
+		|| $(BIN)/python -m playwright install --with-deps --only-shell chromium
 
 test-ui: chromium ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
 	@tools/check_page
