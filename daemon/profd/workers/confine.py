@@ -15,8 +15,6 @@ import signal
 import struct
 from typing import Final
 
-from profclient.priority import give_way
-
 from profd.limits import WORKER_CPU_SECONDS, WORKER_FILE_BYTES_MAX
 from profd.workers import calls, landlock
 
@@ -48,6 +46,8 @@ def die_with_parent(parent: int) -> None:
 
 def lower(memory_bytes: int, nice: int = 5) -> None:
     """Own session (the terminal's Ctrl-C is the daemon's), lower weight, bounded memory, files and CPU, no cores."""
+    from profclient.priority import give_way  # not above: observers.launch finds profd alone
+
     with contextlib.suppress(OSError):
         os.setsid()
     give_way(nice)
