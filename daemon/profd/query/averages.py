@@ -247,7 +247,7 @@ def _group(
     sums = dict(zip(values, summed, strict=True))
     device, kind = calls.device_type[first], table.column("kind")[first]
     shadow, annotation = kind == Kind.GPU_USER_ANNOTATION, rules.is_annotation(kind)
-    flops = flops_of_groups(table, calls.counted, group, np.arange(len(first)), len(first))
+    flops = _flops_of(table, calls.counted, group, len(first))
     estimated: dict[str, list[Any]] = dict(looks.spent(table, calls, group, len(first))) if looks else {}
     return [
         Average(
@@ -359,17 +359,16 @@ def _frames(labels: Labels | None, row: int) -> list[str] | None:
     return text.split(";") if text else []
 
 
-def flops_of_groups(table: EventTable, counted: Array, part: Array, group: Array, groups: int) -> Array | None:
+def _flops_of(table: EventTable, counted: Array, group: Array, groups: int) -> Array | None:
     """Operations of the calls of each group; None where the trace has no shapes.
 
-    `table`: of name, kind and inputs. `counted`: bool, which rows are calls. `part`: of each row; `group`: of each
-    part.
+    `table`: of name, kind and inputs. `counted`: bool, which rows are calls. `group`: of each row.
     """
     inputs = table.dictionaries.get("inputs")
     if "inputs" not in table.columns or not inputs or not inputs.values:
         return None
     rows, flops = flops_of_ops(table, counted)
-    return np.bincount(group[part[rows]], weights=flops, minlength=groups)
+    return np.bincount(group[rows], weights=flops, minlength=groups)
 
 
 def int_flops(flops: float) -> int:
