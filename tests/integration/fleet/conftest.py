@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.attached import Attached, attached
 from tests.support.daemon import RunningDaemon, start_daemon
+from tests.support.fleet_answers import with_traces
 
 PROFCTL_SECONDS = 240.0
 PROFCTL = (sys.executable, "-W", "error", "-c", "from profclient.cli import main; main()")
@@ -39,13 +40,7 @@ class Done:
 
 def stored(answer: dict[str, Any]) -> list[tuple[str, int, int]]:
     """Host, rank and beginning of what has a trace."""
-    return [
-        (one["host"], target["rank"], target["start_ns"])
-        for one in answer["hosts"]
-        if one["capture"] is not None
-        for target in one["capture"]["targets"]
-        if target["trace"]
-    ]
+    return [(host, target["rank"], target["start_ns"]) for host, target in with_traces(answer)]
 
 
 @dataclass

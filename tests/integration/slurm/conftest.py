@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.slurm.test_slurm import PROFCTL, PROGRAM, SECONDS
 from tests.support import slurm, slurm_nodes
+from tests.support.fleet_answers import with_traces
 from tests.support.waiting import until
 
 NODES = ("n1", "n2")
@@ -132,13 +133,7 @@ def answer_of(done):
 
 
 def traced(answer):
-    return [
-        (host["host"], target["rank"], target["job"])
-        for host in answer["hosts"]
-        if host["capture"] is not None
-        for target in host["capture"]["targets"]
-        if target["trace"]
-    ]
+    return [(host, target["rank"], target["job"]) for host, target in with_traces(answer)]
 
 
 def relays_of(node):

@@ -1,9 +1,7 @@
 """`sbatch --profd=iterations:5@step:100` of an unchanged torch script: two nodes, four ranks over gloo."""
 
 import sys
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -49,12 +47,6 @@ while not done:
 print("rank", rank, "ends", flush=True)
 """
 BATCH = "#!/bin/sh\nexec srun --overcommit --ntasks=4 --ntasks-per-node=2 {python} {folder}/train.py\n"
-
-
-@pytest.fixture(scope="module")
-def folder():
-    with tempfile.TemporaryDirectory(prefix="pi-", dir="/tmp") as name:
-        yield Path(name)
 
 
 @pytest.fixture(scope="module")
