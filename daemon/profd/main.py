@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import functools
 import gc
-import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -23,8 +22,6 @@ from profd.telemetry import logs
 
 if TYPE_CHECKING:
     from profd.sources.kineto.senders import Senders
-
-log = logging.getLogger("profd")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,10 +63,6 @@ async def _serve(settings: Config, read: Callable[[], Config], senders: Senders 
 
         daemon = Daemon(settings, read, senders)
         await daemon.open()
-    log.info(
-        f"profd {__version__} listens on {settings.socket}",
-        extra={"mode": settings.mode, "state_dir": str(settings.state_dir), "metrics": daemon.metrics_address},
-    )
     await daemon.run_until_stopped()
     return 0
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
+from profd import __version__
 from profd.attached.agents import returning
 from profd.attached.agents.porters import Porters
 from profd.attached.agents.registry import AgentRegistry
@@ -138,7 +139,7 @@ class Daemon:
             senders=self._senders,
             claim=lambda uid: self._store.space.claim(uid, "a trace of before the restart", Urgency.RECORDING),
         )
-        self.metrics_address = "off"
+        self._metrics_address = "off"
 
     async def open(self) -> None:
         """Start everything and say so. Raises ProfdError with what to do; nothing is left behind then."""
@@ -189,6 +190,10 @@ class Daemon:
         self._reloader.on_changed = lambda keys: self._audit.write("daemon.reload", os.geteuid(), changed=keys)
         self._reloader.open(self._uses())
         self._closing.callback(self._reloader.close)
+        log.info(
+            f"profd {__version__} listens on {config.socket}",
+            extra={"mode": config.mode, "state_dir": str(config.state_dir), "metrics": self._metrics_address},
+        )
         self._notifier.ready(f"listening on {config.socket}")
 
     async def run_until_stopped(self) -> None:
@@ -248,7 +253,7 @@ class Daemon:
             log.warning("no metrics", extra={"why": str(error)})
             return None
         self._closing.callback(server.close)
-        self.metrics_address = f"{server.host}:{server.port}"
+        self._metrics_address = f"{server.host}:{server.port}"
         return server
 
     async def _start_workers(self) -> WorkerPool:

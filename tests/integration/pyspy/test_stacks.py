@@ -250,7 +250,9 @@ async def test_threads_that_wait_are_as_py_spy_sees_them(interpreter: str) -> No
         own = await read(job.pid, 10, 1)
         peer = await read_by_pyspy(job.pid, 10, 1)
     assert own.status == 0, own.complaints
-    assert counted(own.said) == (630, 0)
+    stacks, errors = counted(own.said)
+    assert errors == 0 < stacks, own.said
+    assert stacks % 63 == 0, own.said  # ten samples of all threads; a busy host has fewer
     found, wanted = deepest(own.stacks), deepest(peer.stacks)
     assert len(found) == 63
     assert max(map(len, found.values())) > 320
