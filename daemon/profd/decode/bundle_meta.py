@@ -24,11 +24,13 @@ from profd.model.run_times import (
     RunTimes,
     ThreadTimes,
 )
+from profd.model.text import printable_text
 from profd.segments.meta import TraceMeta
 
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _LOSSES_MAX: Final = 64  # kinds of losses: each list of traces has them
 _TEXTS_MAX: Final = 1000  # of a list, such as the warnings
+_TEXT_CHARACTERS: Final = 4096
 _NAME_MAX: Final = limits.THREAD_NAME_CHARACTERS_MAX
 _STATES: Final = {RUNS, IN_GIL, IN_LOCK, OFF, UNSEEN}
 _TRACK_TEXTS: Final = ("name", "labels")
@@ -167,8 +169,7 @@ def _records(records: Any) -> list[dict[str, Any]]:
 
 
 def _text(text: str) -> str:
-    clean = text.encode("utf-8", "replace").decode()[: limits.STRING_BYTES_MAX]
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in clean[:4096])
+    return printable_text(text, _TEXT_CHARACTERS)
 
 
 def _texts(texts: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 from profd import limits
 from profd.decode.inflate import Slices
 from profd.errors import BadTrace, Exhausted
+from profd.model.text import encodable
 
 _SPACE: Final = " \t\r\n"
 _JSON: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=str)
@@ -117,7 +118,7 @@ def _skip(text: str, at: int) -> int:
 
 def text_of(value: Any) -> str:
     """A string that can be stored: lone surrogates cannot."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    return encodable(value) if isinstance(value, str) else ""
 
 
 def identified(value: Any) -> Any:

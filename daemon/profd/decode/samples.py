@@ -28,6 +28,7 @@ from profd.decode.shared import SharedTracks
 from profd.errors import BadTrace, Exhausted
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
 from profd.model.decodable import decodable
+from profd.model.text import encodable
 
 SLICE_BYTES: Final = 4 << 20
 BATCH_ROWS: Final = 1 << 16
@@ -343,4 +344,4 @@ def _track_name(name: str, beside: bool) -> str:
 
 def _storable(text: str) -> str:
     """Bounded, and free of surrogates, which cannot be stored as UTF-8."""
-    return text[:NAME_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+    return encodable(text[:NAME_CHARACTERS])

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from profd.events import COLUMNS, NO_END, DeviceType, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import Array
 from profd.export.rows import tables
+from profd.model.text import encodable
 from profd.query.part import numbers_of
 from profd.segments.columns import LIST_ARG, arg_type, column_type, encode_arg, encode_column
 from profd.segments.reader import TraceReader, Window
@@ -167,4 +168,4 @@ def _track_words(tracks: Tracks) -> dict[str, list[str | None]]:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value).encode("utf-8", "replace").decode()
+    return None if value is None else encodable(str(value))

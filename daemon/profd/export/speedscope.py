@@ -15,6 +15,7 @@ import numpy as np
 
 from profd.events.table import Array
 from profd.export.spans import Spans, read_spans, track_titles
+from profd.model.text import encodable
 from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -36,7 +37,7 @@ def write(
     spans = read_spans(reader, window, min_duration_ns)
     head = {
         "$schema": _SCHEMA,
-        "name": _text(reader.meta.title or reader.meta.trace),
+        "name": encodable(reader.meta.title or reader.meta.trace),
         "exporter": "profd",
         "activeProfileIndex": 0,
     }
@@ -45,17 +46,12 @@ def write(
     drawn = 0
     for number, (thread, rows) in enumerate(_threads(spans)):
         out.write(b"," if number else b"")
-        _write_profile(out, spans, rows, _text(titles[thread]) if thread < len(titles) else f"thread {thread}")
+        _write_profile(out, spans, rows, encodable(titles[thread]) if thread < len(titles) else f"thread {thread}")
         drawn += len(rows)
         progress("profiles", drawn / len(spans.row))
-    frames = [{"name": _text(name) or "?"} for name in spans.names] or [{"name": "?"}]
+    frames = [{"name": encodable(name) or "?"} for name in spans.names] or [{"name": "?"}]
     out.write(b'],"shared":{"frames":' + msgspec.json.encode(frames) + b"}}")
     return drawn
-
-
-def _text(text: str) -> str:
-    # A lone surrogate of a foreign trace is no JSON.
-    return text.encode("utf-8", "replace").decode()
 
 
 def _threads(spans: Spans) -> Iterator[tuple[int, Array]]:

@@ -20,8 +20,9 @@ from profd.events import NO_END, DeviceType, Dictionary, EventTable
 from profd.events.table import Array
 from profd.export import xspace_own
 from profd.export.rows import tables, without_lists
-from profd.export.xspace_plane import Plane, StatType, device_plane, text
+from profd.export.xspace_plane import Plane, StatType, device_plane
 from profd.limits import XSPACE_BYTES_MAX
+from profd.model.text import encodable
 from profd.query.whole import check_size
 from profd.segments.reader import TraceReader, Window
 from profd.segments.thrift import varint
@@ -259,7 +260,7 @@ def _texts(kept: Any) -> bytes:
     for field in ("errors", "warnings", "hostnames"):
         given = kept.get(field)
         if isinstance(given, list):
-            getattr(space, field).extend(text(value) for value in given if isinstance(value, str))
+            getattr(space, field).extend(encodable(value) for value in given if isinstance(value, str))
     return bytes(space.SerializeToString())
 
 

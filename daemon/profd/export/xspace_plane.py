@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any, Final
 
 from profproto.xspace import xplane_pb2
 
 from profd.decode.xspace_stats import DEFAULT_TYPES
 from profd.events import DeviceType
+from profd.model.text import encodable
 
 StatType = tuple[str, str]  # name, type ("int64", "ref" …)
 _DEVICE_PLANES: Final = {DeviceType.TPU: "/device:TPU:{}"}
@@ -20,7 +20,7 @@ class Plane:
     """An XPlane under construction: names get their ids when they are first used."""
 
     def __init__(self, name: str) -> None:
-        self.message = xplane_pb2.XPlane(name=text(name))
+        self.message = xplane_pb2.XPlane(name=encodable(name))
         self._stats: dict[str, int] = {}
         self._events: dict[tuple[str, str], int] = {}
         self._next_event = 1
@@ -41,7 +41,7 @@ class Plane:
         for stat_name, description in record.get("stat_metadata", ()):
             number = plane.stat_id(stat_name)
             if description:
-                plane.message.stat_metadata[number].description = text(description)
+                plane.message.stat_metadata[number].description = encodable(description)
         for kept in record.get("event_metadata", ()):
             plane._restore(kept)
         for stat in record.get("stats", ()):
@@ -50,7 +50,11 @@ class Plane:
 
     def _restore(self, kept: dict[str, Any]) -> None:
         entry = self.message.event_metadata[kept["id"]]
-        entry.id, entry.name, entry.display_name = kept["id"], text(kept["name"]), text(kept.get("display_name", ""))
+        entry.id, entry.name, entry.display_name = (
+            kept["id"],
+            encodable(kept["name"]),
+            encodable(kept.get("display_name", "")),
+        )
         entry.metadata = base64.b64decode(kept.get("metadata", ""))
         entry.child_id.extend(kept.get("child_id", ()))
         for stat in kept.get("stats", ()):
@@ -61,11 +65,11 @@ class Plane:
         record = thread.get("xspace", {})
         return self.message.lines.add(
             id=thread["id"],
-            name=text(record.get("name", thread.get("name", ""))),
+            name=encodable(record.get("name", thread.get("name", ""))),
             timestamp_ns=record.get("timestamp_ns", 0),
             duration_ps=record.get("duration_ps", 0),
             display_id=record.get("display_id", 0),
-            display_name=text(record.get("display_name", "")),
+            display_name=encodable(record.get("display_name", "")),
         )
 
     def new_line(self, wanted: Any, name: str) -> Any:
@@ -74,7 +78,7 @@ class Plane:
         while number in self._line_ids or not -_INT64 <= number < _INT64:
             number = len(self._line_ids) + 1 if not 0 < number < _INT64 - 1 else number + 1
         self._line_ids.add(number)
-        return self.message.lines.add(id=number, name=text(name))
+        return self.message.lines.add(id=number, name=encodable(name))
 
     def stat_of(self, key: str, kind: str) -> StatType:
         """Which stat an argument column is."""
@@ -88,7 +92,7 @@ class Plane:
             number = self._stats[name] = self._next_stat
             self._next_stat += 1
             entry = self.message.stat_metadata[number]
-            entry.id, entry.name = number, text(name)
+            entry.id, entry.name = number, encodable(name)
         return number
 
     def event_id(self, name: str, display_name: str = "") -> int:
@@ -99,7 +103,7 @@ class Plane:
                 self._next_event += 1
             number = self._events[name, display_name] = self._next_event
             entry = self.message.event_metadata[number]
-            entry.id, entry.name, entry.display_name = number, text(name), text(display_name)
+            entry.id, entry.name, entry.display_name = number, encodable(name), encodable(display_name)
         return number
 
     def add_stat(self, to: Any, name: str, type_: str, value: Any) -> None:
@@ -112,7 +116,7 @@ class Plane:
         elif type_ == "double":
             to.add(metadata_id=number, double_value=float(value))
         elif type_ == "str":
-            to.add(metadata_id=number, str_value=text(value))
+            to.add(metadata_id=number, str_value=encodable(value))
         elif type_ == "ref":
             to.add(metadata_id=number, ref_value=self.stat_id(value))
         else:
@@ -122,11 +126,3 @@ class Plane:
 def device_plane(device_type: int, device: int) -> str:
     """The name of a device's plane."""
     return _DEVICE_PLANES.get(DeviceType(device_type), "/device:GPU:{}").format(max(device, 0))
-
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
-def text(value: str) -> str:
-    """A string that UTF-8 can hold."""
-    return value if value.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)

@@ -20,6 +20,7 @@ from profd.errors import BadInput, ProfdError
 from profd.fairness.to_the_end import to_the_end
 from profd.limits import DISK_LOOK_SECONDS, DISK_STEP_BYTES, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Phase
+from profd.model.text import printable_text
 from profd.segments.meta import TraceMeta
 from profd.store.catalog import TraceRecord
 from profd.store.store import Store
@@ -30,6 +31,7 @@ log = logging.getLogger("profd.store")
 
 # What a Chrome trace is to be read as, and by which decoder.
 DIALECTS: Final = {"": "", "torch-legacy": "torch-legacy"}
+_TITLE_CHARACTERS: Final = 4096
 
 OnProgress = Callable[[str, float], None]
 
@@ -99,7 +101,7 @@ async def ingest(
     """
     meta.trace = await asyncio.to_thread(store.new_id)
     meta.created_ns = meta.created_ns or time.time_ns()
-    meta.title = _printable(meta.title)
+    meta.title = printable_text(meta.title, _TITLE_CHARACTERS)
     urgency = Urgency.STORING if meta.capture and meta.source != "import" else Urgency.NEW
     staging = await asyncio.to_thread(store.staging, urgency)
     with store.space.claim(meta.owner_uid, "the trace of this", urgency) as claim:
@@ -157,8 +159,3 @@ def _arguments(inputs: Sequence[Input], staging: Path, meta: TraceMeta) -> dict[
 def _phases(wall_ns: int, result: dict[str, Any]) -> list[Phase]:
     store_ns = int(result.get("timings_ns", {}).get("store", 0))
     return [Phase("decode", max(0, wall_ns - store_ns)), Phase("store", store_ns)]
-
-
-def _printable(text: str) -> str:
-    clean = text.encode("utf-8", "replace").decode()
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in clean)[:4096]

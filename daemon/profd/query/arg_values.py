@@ -22,6 +22,7 @@ from profd.errors import BadInput, BadTrace, Exhausted
 from profd.events import ArgColumn, EventTable
 from profd.events.table import Array
 from profd.limits import SQL_ARGS_MAX
+from profd.model.text import encodable
 from profd.segments.columns import LIST_ARG
 from profd.segments.meta import REMEDY
 
@@ -51,7 +52,7 @@ def values_of(key: str, arg: ArgColumn, wanted: Collection[str] | None = None) -
     if (shown is key and key.startswith("@")) or not (wanted is None or shown in wanted):
         return None
     rows, texts, numbers = _plain(arg)
-    return Values(_keys([clean(shown)], np.zeros(len(rows), dtype=np.int32)), rows, texts, numbers)
+    return Values(_keys([encodable(shown)], np.zeros(len(rows), dtype=np.int32)), rows, texts, numbers)
 
 
 def _plain(arg: ArgColumn) -> tuple[Array, pa.Array, pa.Array]:
@@ -61,7 +62,7 @@ def _plain(arg: ArgColumn) -> tuple[Array, pa.Array, pa.Array]:
         texts = pa.array([json.dumps(some.tolist()) for some in np.split(arg.values, first[1:])], pa.string())
         return rows, texts, pa.nulls(len(rows), pa.float64())
     if arg.dictionary is not None:
-        words = pa.array([clean(word) for word in arg.dictionary.values], pa.string())
+        words = pa.array([encodable(word) for word in arg.dictionary.values], pa.string())
         return rows, words.take(pa.array(arg.values)), numbers
     return rows, pa.array(arg.values).cast(pa.string()), pa.array(arg.values.astype(np.float64))
 
@@ -80,7 +81,7 @@ def _of_rest(arg: ArgColumn, objects: Sequence[str], wanted: Collection[str] | N
         if len(rows) > _REST_MAX:
             raise Exhausted(TOO_MANY)
     texts, numbers = zip(*said, strict=True) if said else ((), ())
-    keys = _keys([clean(key) for key in known], np.array(codes, dtype=np.int32))
+    keys = _keys([encodable(key) for key in known], np.array(codes, dtype=np.int32))
     return Values(keys, np.array(rows, np.int64), pa.array(texts, pa.string()), pa.array(numbers, pa.float64()))
 
 
@@ -109,14 +110,9 @@ def _keys(words: list[str], codes: Array) -> pa.DictionaryArray:
 
 def _said(value: Any) -> tuple[str, float | None]:
     if isinstance(value, str):
-        return clean(value), None
+        return encodable(value), None
     is_number = type(value) is float or (type(value) is int and value in _INT64)
     return json.dumps(value), float(value) if is_number else None
-
-
-def clean(text: str) -> str:
-    """Lone surrogates, which Arrow cannot hold, as replacement characters."""
-    return text.encode("utf-8", "replace").decode()
 
 
 class ArgColumns:
@@ -143,13 +139,16 @@ class ArgColumns:
     @property
     def schema(self) -> list[pa.Field]:
         """The columns, in the order of the question."""
-        return [pa.field(clean(PREFIX + key), kind) for key, kind in self._types.items()]
+        return [pa.field(encodable(PREFIX + key), kind) for key, kind in self._types.items()]
 
     def columns(self, table: EventTable) -> dict[str, pa.Array]:
-        """Those of a table that was read with the arguments `read`."""
+        """The columns of a table that was read with the arguments `read`."""
         parts = [values_of(key, arg, self._types) for (key, _), arg in table.args.items()]
         known = [part for part in parts if part is not None]
-        return {clean(PREFIX + key): _spread(known, clean(key), kind, len(table)) for key, kind in self._types.items()}
+        return {
+            encodable(PREFIX + key): _spread(known, encodable(key), kind, len(table))
+            for key, kind in self._types.items()
+        }
 
 
 NO_ARGS: Final = ArgColumns((), ())

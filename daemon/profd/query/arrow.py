@@ -17,6 +17,7 @@ from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
+from profd.model.text import encodable
 from profd.query.arg_values import NO_ARGS, ArgColumns
 from profd.query.part import numbers_of, places_of
 from profd.query.view import durations
@@ -182,13 +183,13 @@ def _words_of(reader: TraceReader, name: str) -> pa.Array:
 
 
 def _texts(reader: TraceReader, dictionary: str) -> pa.Array:
-    """The strings of a dictionary; lone surrogates, which Arrow cannot hold, as replacement characters."""
+    """The strings of a dictionary; those with lone surrogates made encodable."""
     known = reader.dictionaries.get(dictionary)
     values = known.values if known is not None else []
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
-        return pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
+        return pa.array([encodable(value) for value in values], pa.string())
 
 
 def flows_arrow(reader: TraceReader) -> pa.Table:
@@ -259,8 +260,7 @@ def _strings(values: Any) -> pa.Array:
 
 
 def _plain(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text.encode("utf-8", "replace").decode()
+    return encodable(value if isinstance(value, str) else json.dumps(value))
 
 
 Make = Callable[[TraceReader], pa.Table]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from profd.errors import BadInput
 from profd.limits import QUERY_ROWS_MAX, SQL_STREAM_SECONDS
+from profd.model.text import encodable
 from profd.query.arg_values import ArgColumns
 from profd.query.arrow import Stream, events_arrow, events_schema
 from profd.query.captured import Captured, Member
@@ -96,5 +97,5 @@ def _origin(member: Member, rows: int) -> list[pa.Array]:
 def _same(text: str | None, rows: int) -> pa.Array:
     if text is None:
         return pa.nulls(rows, _WORD)
-    word = pa.array([text.encode("utf-8", "replace").decode()], pa.string())
+    word = pa.array([encodable(text)], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), word)

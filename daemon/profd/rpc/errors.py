@@ -16,6 +16,7 @@ import grpc
 
 from profd.errors import Exhausted, ProfdError
 from profd.fairness.shares import Refused
+from profd.model.text import encodable
 
 METADATA_KEY: Final = "profd-error"
 # gRPC peers refuse metadata above 8 kB. The message travels twice: percent-encoded, and as escaped JSON.
@@ -71,7 +72,7 @@ def _numbers(error: ProfdError) -> dict[str, float | str]:
 
 def _fitting(message: str) -> str:
     """The message, cut to what metadata holds; a hostile name may take twelve bytes a character."""
-    clean = message.encode("utf-8", "replace").decode()
+    clean = encodable(message)
     encoded = 0
     for count, character in enumerate(clean):
         encoded += _cost(character)

@@ -16,6 +16,7 @@ from profd.limits import SELECTOR_WORDS_MAX, STRING_BYTES_MAX
 from profd.model.capture import Fleet, HostClock, Options, ProgramSteps
 from profd.model.frame import Frame
 from profd.model.load import Load
+from profd.model.text import encodable
 from profd.sources.pyspy.stack import ThreadStack
 from profd.targets.selector import Selector
 
@@ -317,4 +318,4 @@ def _frame_message(frame: Frame) -> pb.Frame:
 
 def text(value: str) -> str:
     """Text that protobuf takes: targets choose some of it, and surrogates would raise."""
-    return value[:STRING_BYTES_MAX].encode("utf-8", "replace").decode("utf-8")
+    return encodable(value[:STRING_BYTES_MAX])

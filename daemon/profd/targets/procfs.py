@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.limits import PROC_MAPS_BYTES
+from profd.model.text import printable_text
 from profd.targets import guarded
 from profd.targets.guarded import Operation, Request
 
@@ -204,10 +205,7 @@ def _links(folder: Path | str, most: int) -> Iterator[tuple[str, str]]:
 
 def printable(raw: bytes, limit: int) -> str:
     """Text that cannot play with a terminal: what is not printable becomes U+FFFD."""
-    text = raw.decode("utf-8", "replace")[:limit]
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return printable_text(raw.decode("utf-8", "replace"), limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +388,7 @@ def inner_id(pid: int, task: int) -> int:
 def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc") -> bool:
     """It has capabilities that its user lacks (a service's), and so is not for its user to look into: ptrace(2).
 
-    Whoever has made a user namespace has them all in it.
+    The user who has made a user namespace has all of them in it.
     """
     if not status.capable or status.uid == 0:
         return False

@@ -11,7 +11,7 @@ import msgspec
 
 from profd.errors import BadInput
 from profd.model.decodable import decodable
-from profd.targets.procfs import printable
+from profd.model.text import printable_text
 
 CALLS_MAX: Final = 50_000  # of one process: 25 times of what is kept unless a job asks for more
 GROUPS_MAX: Final = 4096
@@ -158,4 +158,4 @@ def _is_shape(shape: object) -> bool:
 
 
 def _name(text: str) -> str:
-    return printable(text[:_NAME_CHARACTERS].encode("utf-8", "replace"), _NAME_CHARACTERS)
+    return printable_text(text, _NAME_CHARACTERS)

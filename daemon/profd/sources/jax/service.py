@@ -9,7 +9,7 @@ import grpc
 from profproto.profiler import profiler_pb2 as pb
 
 from profd.limits import JAX_RESPONSE_BYTES_MAX
-from profd.targets.procfs import printable
+from profd.model.text import printable_text
 
 _PATH: Final = "/tensorflow.ProfilerService/"
 _NOT_A_TPU: Final = "unimplemented."  # what Monitor says on CPU and GPU; a method that is not there says nothing
@@ -120,7 +120,7 @@ class Service:
 
 def _failed(error: grpc.aio.AioRpcError) -> ServiceFailed:
     code, said = error.code(), error.details() or ""
-    text = printable(said.encode("utf-8", "replace"), 200)
+    text = printable_text(said, 200)
     failure = Failure.OTHER
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         failure = Failure.TIMEOUT

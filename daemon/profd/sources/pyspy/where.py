@@ -16,6 +16,7 @@ from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
 from profd.model.capture import Reason
 from profd.model.decodable import decodable
 from profd.model.frame import Frame
+from profd.model.text import printable_text
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.joins import Selves, held, joined, wait_for_gil, waits_in_join
@@ -25,7 +26,6 @@ from profd.sources.pyspy.target import Target
 from profd.targets.first_looks import accept
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
-from profd.targets.procfs import printable
 
 DUMP_SECONDS: Final = 20.0
 DUMP_BYTES_MAX: Final = 8 << 20  # of JSON: decoded with the GIL held, in 0.1 s
@@ -291,4 +291,4 @@ def _frame(frame: _RawFrame) -> Frame:
 
 
 def _clean(text: str) -> str:
-    return printable(text[:NAME_CHARACTERS].encode("utf-8", "replace"), NAME_CHARACTERS)
+    return printable_text(text, NAME_CHARACTERS)

@@ -14,6 +14,7 @@ import msgspec
 from profd import limits
 from profd.disk.space import Claim, alone
 from profd.errors import Exhausted
+from profd.model.text import encodable
 from profd.targets import first_looks
 from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
@@ -177,7 +178,7 @@ def _held(claim: Claim, written: int, least: int, most: int | None) -> list[Any]
     try:
         held = claim.hold(written, least, most)
     except Exhausted as error:
-        return [words.REFUSED, str(error).encode("utf-8", "replace").decode()]
+        return [words.REFUSED, encodable(str(error))]
     return [words.ANSWER, min(held, max(least, limits.ERRAND_PIECE_BYTES))]
 
 
