@@ -95,14 +95,6 @@ def count_pairs(
     for no name). Rows whose code is -1, or not below `codes`, are left out.
     """
 
-def rows_of_pairs(
-    name: Int32, wanted: UInt8, kind: UInt8, of_kind: int, counted: UInt8, code: Int32, codes: int
-) -> tuple[Int64, Int32, Int64]:
-    """(rows, in order, the pair of name and code of each, the first row of each pair).
-
-    Of one kind, where `counted` is not 0, a name that is wanted (a flag each; the last is for no name) and a code.
-    """
-
 def call_times(
     role: UInt8, name: Int32, parent: Int64, lasting: Int64, own: Int64, launched: Int64
 ) -> tuple[Int64, UInt8, UInt8]:

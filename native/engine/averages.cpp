@@ -265,46 +265,6 @@ nb::tuple count_pairs(In<std::int32_t> group, std::size_t groups, In<std::int32_
   return nb::make_tuple(to_array(first), to_array(count));
 }
 
-// (rows of this kind that are counted, have a name that is wanted, and a code; the pair of name and code that each of
-// them has; the first row of each pair). The last of `wanted` answers for no name.
-nb::tuple rows_of_pairs(In<std::int32_t> name, In<std::uint8_t> wanted, In<std::uint8_t> kind, std::uint8_t of_kind,
-                        In<std::uint8_t> counted, In<std::int32_t> code, std::size_t codes) {
-  const std::size_t n = name.shape(0), names = wanted.shape(0);
-  require_aligned(name, "name");
-  require_column(kind, n, "kind");
-  require_column(counted, n, "counted");
-  require_column(code, n, "code");
-  require(names > 0 && n < std::size_t{1} << 31, "there are more rows than can be numbered");
-  Buffer<std::int32_t> rows(n + 1);
-  std::vector<std::int32_t> pair;
-  std::vector<std::int64_t> first;
-  std::size_t found = 0;
-  {
-    nb::gil_scoped_release release;
-    const std::uint8_t *const is_wanted = wanted.data(), *const kinds = kind.data(), *const counts = counted.data();
-    for (std::size_t i = 0; i < n; ++i) {  // names come in any order: no branch is guessed well
-      const std::int32_t own = name.data()[i];
-      require(own >= -1 && own < static_cast<std::int64_t>(names) - 1, "a name is out of range");
-      const std::size_t place = own < 0 ? names - 1 : static_cast<std::size_t>(own);
-      rows[found] = static_cast<std::int32_t>(i);
-      found += static_cast<std::size_t>((is_wanted[place] != 0) & (kinds[i] == of_kind) & (counts[i] != 0) &
-                                        (code.data()[i] >= 0));
-    }
-    pair.resize(found);
-    Numbering numbers(key_space({names, std::max<std::uint64_t>(codes, 1)}));
-    for (std::size_t k = 0; k < found; ++k) {
-      const auto own = static_cast<std::uint64_t>(code.data()[rows[k]]);
-      require(own < codes, "a code is out of range");
-      const std::uint64_t key = static_cast<std::uint64_t>(name.data()[rows[k]] + 1) * codes + own;
-      pair[k] = numbers.of(key, static_cast<std::int32_t>(first.size()));
-      if (static_cast<std::size_t>(pair[k]) == first.size()) first.push_back(rows[k]);
-    }
-  }
-  Buffer<std::int64_t> of_pairs(found);
-  std::copy_n(rows.data(), found, of_pairs.data());
-  return nb::make_tuple(of_pairs.array(), to_array(pair), to_array(first));
-}
-
 }  // namespace
 
 void bind_averages(nb::module_& m) {
@@ -317,9 +277,6 @@ void bind_averages(nb::module_& m) {
           nb::arg("codes"), nb::arg("counted").noconvert() = nb::none());
   };
   count_pairs_of(&count_pairs<std::int32_t>), count_pairs_of(&count_pairs<std::uint8_t>);
-  m.def("rows_of_pairs", &rows_of_pairs, nb::arg("name").noconvert(), nb::arg("wanted").noconvert(),
-        nb::arg("kind").noconvert(), nb::arg("of_kind"), nb::arg("counted").noconvert(), nb::arg("code").noconvert(),
-        nb::arg("codes"));
   m.def("sum_stored", &sum_stored, nb::arg("name").noconvert(), nb::arg("names"), nb::arg("kind").noconvert(),
         nb::arg("device").noconvert(), nb::arg("phase").noconvert().none(), nb::arg("lasting").noconvert(),
         nb::arg("own").noconvert(), nb::arg("fits").noconvert(), nb::arg("phases").noconvert());

@@ -141,16 +141,38 @@ def has_formula(names: list[str]) -> Array:
     return np.array([*(name in _FORMULAS for name in names), False], dtype=bool)
 
 
-def flops_of_ops(table: EventTable, counted: Array) -> tuple[Array, Array]:
-    """(rows of ops that are counted and may have operations, these of each, float64), rows in order.
+def flops_of_table(table: EventTable, part: Array, parts: int, counted: Array) -> Array | None:
+    """Operations of the calls of each part, float64; None where the trace has no shapes.
 
-    `table`: of name, kind and inputs. `counted`: bool. Each distinct (op, signature) is computed once.
+    `table`: of name, kind and inputs. `part`: of each row, int32. `counted`: uint8, which rows are calls.
     """
-    names, signatures = (table.dictionaries.get(column, Dictionary()).values for column in ("name", "inputs"))
-    name, kind, inputs = (np.ascontiguousarray(table.column(column)) for column in ("name", "kind", "inputs"))
-    rows, pair, first = _engine.rows_of_pairs(
-        name, has_formula(names).view(np.uint8), kind, Kind.CPU_OP, counted.view(np.uint8), inputs, len(signatures)
+    inputs = table.dictionaries.get("inputs")
+    if "inputs" not in table.columns or not inputs or not inputs.values:
+        return None
+    name, kind, shapes = (np.ascontiguousarray(table.column(column)) for column in ("name", "kind", "inputs"))
+    names = table.dictionaries.get("name", Dictionary()).values
+    return flops_of_parts(part, parts, (name, names), kind, (shapes, inputs.values), counted)
+
+
+def flops_of_parts(
+    part: Array,
+    parts: int,
+    name: tuple[Array, list[str]],
+    kind: Array,
+    inputs: tuple[Array, list[str]],
+    counted: Array | None = None,
+) -> Array:
+    """Operations of the calls of each part, float64. No part may have calls of two ops with a formula.
+
+    All are columns, `name` and `inputs` codes and their words. `counted`: uint8, which rows are calls; None: all.
+    """
+    formulas = has_formula(name[1]).view(np.uint8)
+    if not inputs[1] or not formulas.any():
+        return np.zeros(parts)
+    seen, count = _engine.count_pairs(
+        part, parts, name[0], formulas, kind, Kind.CPU_OP, inputs[0], len(inputs[1]), counted
     )
-    pairs = zip(name[first].tolist(), inputs[first].tolist(), strict=True)
-    values = np.array([op_flops(names[op], signatures[shapes]) for op, shapes in pairs], dtype=np.float64)
-    return rows, values[pair]
+    pairs = [*zip(name[0][seen].tolist(), inputs[0][seen].tolist(), strict=True)]
+    flops = {(op, code): op_flops(name[1][op], inputs[1][code]) for op, code in {*pairs}}
+    each = np.array([flops[pair] for pair in pairs], dtype=np.float64)
+    return np.bincount(part[seen], weights=each * count, minlength=parts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from profd import _engine
 from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, Links, backward_times, find_links
-from profd.derive.flops import flops_of_ops
+from profd.derive.flops import flops_of_table
 from profd.errors import BadInput
 from profd.events import NO_ROW, DeviceType, EventTable, Kind, Tracks
 from profd.events.table import Array
@@ -247,7 +247,7 @@ def _group(
     sums = dict(zip(values, summed, strict=True))
     device, kind = calls.device_type[first], table.column("kind")[first]
     shadow, annotation = kind == Kind.GPU_USER_ANNOTATION, rules.is_annotation(kind)
-    flops = _flops_of(table, calls.counted, group, len(first))
+    flops = flops_of_table(table, group, len(first), calls.counted.view(np.uint8))
     estimated: dict[str, list[Any]] = dict(looks.spent(table, calls, group, len(first))) if looks else {}
     return [
         Average(
@@ -357,18 +357,6 @@ def _frames(labels: Labels | None, row: int) -> list[str] | None:
         return None
     text = labels.texts[int(labels.code[row])]
     return text.split(";") if text else []
-
-
-def _flops_of(table: EventTable, counted: Array, group: Array, groups: int) -> Array | None:
-    """Operations of the calls of each group; None where the trace has no shapes.
-
-    `table`: of name, kind and inputs. `counted`: bool, which rows are calls. `group`: of each row.
-    """
-    inputs = table.dictionaries.get("inputs")
-    if "inputs" not in table.columns or not inputs or not inputs.values:
-        return None
-    rows, flops = flops_of_ops(table, counted)
-    return np.bincount(group[rows], weights=flops, minlength=groups)
 
 
 def int_flops(flops: float) -> int:

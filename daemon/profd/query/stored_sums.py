@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from profd import _engine
-from profd.derive.flops import has_formula, op_flops
+from profd.derive.flops import flops_of_parts
 from profd.events import NO_CODE, NO_END, NO_ROW, DeviceType, Dictionary, Kind
 from profd.events.table import Array
 from profd.query import rules
@@ -56,7 +56,7 @@ class StoredSums:
 
 
 def stored_sums(reader: TraceReader) -> StoredSums | None:
-    """Those of a whole trace; None where its stored self times may differ from strict nesting, row by row or at all."""
+    """Sums of a whole trace; None where its stored self times may differ from strict nesting, row by row or at all."""
     if not has_strict_tree(reader):
         return None
     sums = _Sums()
@@ -79,29 +79,6 @@ def has_strict_tree(reader: TraceReader) -> bool:
     if any(info.unended for info in meta.segments) or nodes_of(meta.tracks):
         return False
     return same_threads(meta.tracks) is None
-
-
-def flops_of_parts(
-    part: Array,
-    parts: int,
-    name: tuple[Array, list[str]],
-    kind: Array,
-    inputs: tuple[Array, list[str]],
-    counted: Array | None = None,
-) -> Array:
-    """Operations of the calls of each part: of one op it has the calls.
-
-    All are columns, `name` and `inputs` codes and their words. `counted`: uint8, which rows are calls; None: all.
-    """
-    formulas = has_formula(name[1]).view(np.uint8)
-    if not inputs[1] or not formulas.any():
-        return np.zeros(parts)
-    seen, count = _engine.count_pairs(
-        part, parts, name[0], formulas, kind, Kind.CPU_OP, inputs[0], len(inputs[1]), counted
-    )
-    pairs = zip(name[0][seen].tolist(), inputs[0][seen].tolist(), strict=True)
-    each = np.array([op_flops(name[1][op], inputs[1][code]) for op, code in pairs], dtype=np.float64)
-    return np.bincount(part[seen], weights=each * count, minlength=parts)
 
 
 @dataclass(slots=True)

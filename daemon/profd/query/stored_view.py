@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from profd import _engine
+from profd.derive.flops import flops_of_table
 from profd.derive.memory import MEMORY_NAME, OUT_OF_MEMORY_NAME
 from profd.events import COLUMNS, NO_CODE, NO_ROW, Dictionary, EventTable, Kind
 from profd.events.table import Array
@@ -23,7 +24,7 @@ from profd.limits import QUERY_ROWS_MAX
 from profd.query import event_times, rules
 from profd.query.estimates import looks_of
 from profd.query.roles import roles_of
-from profd.query.stored_sums import StoredSums, flops_of_parts, has_strict_tree
+from profd.query.stored_sums import StoredSums, has_strict_tree
 from profd.query.view import op_by_external_id
 from profd.segments.contract import DURATION, FIELDS
 from profd.segments.pages import STRANGE
@@ -51,7 +52,7 @@ _DEVICES: Final = 256
 
 
 def stored_view(reader: TraceReader) -> StoredSums | None:
-    """Those of a whole trace, by name; None where its stored tree does not tell what torch's view is."""
+    """The sums of a whole trace, by name; None where its stored tree does not tell what torch's view is."""
     if not has_strict_tree(reader) or looks_of(reader.meta) is not None:
         return None
     if not 0 < len(reader) <= QUERY_ROWS_MAX or len(reader.segments) > _SEGMENTS_MAX:
@@ -164,7 +165,7 @@ def _by_name(table: EventTable, shown: tuple[list[str], Array], found: tuple[Arr
     # What differs in more than tables tell is one group.
     keys = [(name[first], len(names) + 1), (device_type, _DEVICES), (annotation.view(np.uint8), 2)]
     group, leader, _, sums = _engine.sum_groups(keys, np.ones(len(first), np.uint8), sums)
-    flops = _flops_of(table, part, len(first), counted)
+    flops = flops_of_table(table, part, len(first), counted)
     flops = None if flops is None else np.bincount(group, weights=flops, minlength=len(leader))
     kept = np.flatnonzero(sums[0])
     leader = leader[kept]
@@ -181,15 +182,6 @@ def _by_name(table: EventTable, shown: tuple[list[str], Array], found: tuple[Arr
         self_device=self_device,
         flops=None if flops is None else flops[kept],
     )
-
-
-def _flops_of(table: EventTable, part: Array, parts: int, counted: Array) -> Array | None:
-    """Of the calls of each part; None where the trace has no shapes."""
-    inputs = table.dictionaries.get("inputs")
-    if "inputs" not in table.columns or not inputs or not inputs.values:
-        return None
-    name, kind, shapes = (table.columns[column] for column in ("name", "kind", "inputs"))
-    return flops_of_parts(part, parts, (name, rules.names_of(table)), kind, (shapes, inputs.values), counted)
 
 
 def _outermost(view: _engine.StoredView, kind: Array, name: Array, names: int) -> Array | None:

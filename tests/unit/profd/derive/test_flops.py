@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profd.derive.flops import flops_of_ops, op_flops
+from profd.derive.flops import flops_of_table, op_flops
 from profd.events import Kind
 
 from tests.support.tables import Event, table_of
@@ -94,7 +94,7 @@ def test_never_more_than_a_number(name: str, dims: list[Any], types: list[Any], 
     assert np.isfinite(flops)
 
 
-def test_rows_by_their_codes() -> None:
+def test_parts_have_the_operations_of_their_calls() -> None:
     large, small = {"inputs": signature([[2, 3], [3, 4]])}, {"inputs": signature([[1, 1], [1, 1]])}
     table = table_of(
         [
@@ -104,10 +104,14 @@ def test_rows_by_their_codes() -> None:
             Event("aten::mm", 3, 4),  # no shapes
             Event("aten::mm", 4, 5, Kind.RUNTIME, fields=large),
             Event("aten::mm", 5, 6, fields=large),
-            Event("aten::mm", 6, 7, fields=large),
+            Event("aten::mm", 6, 7, fields=large),  # no call
         ]
     )
-    rows, flops = flops_of_ops(table, np.array([True] * 6 + [False]))
-    assert (rows.tolist(), flops.tolist()) == ([0, 1, 5], [48.0, 2.0, 48.0])
-    rows, flops = flops_of_ops(table_of([Event("aten::relu", 0, 1)]), np.ones(1, dtype=bool))
-    assert (len(rows), len(flops)) == (0, 0)
+    part, counted = np.array([0, 0, 0, 2, 2, 2, 2], dtype=np.int32), np.array([1] * 6 + [0], dtype=np.uint8)
+    found = flops_of_table(table, part, 4, counted)
+    assert found is not None
+    assert found.tolist() == [50.0, 0.0, 48.0, 0.0]
+
+
+def test_a_table_without_shapes_has_no_operations() -> None:
+    assert flops_of_table(table_of([Event("aten::mm", 0, 1)]), np.zeros(1, np.int32), 1, np.ones(1, np.uint8)) is None

@@ -133,7 +133,6 @@ KERNELS: dict[str, Callable[[Given], Any]] = {
     "places": lambda of: _engine.places(of(I64), of.number()),
     "presence": _presence,
     "recode": lambda of: _engine.recode(of(I32), of(I32, 3), of(I32)),
-    "rows_of_pairs": lambda of: _engine.rows_of_pairs(of(I32), of(U8), of(U8), 1, of(U8), of(I32), of.number()),
     "roles": lambda of: _engine.roles(
         of(U8), of(U8), of(U8), None, tables=of(U8, 512), overlapping_phases=of(U8, 256), host_max=1, overlapping=4
     ),
