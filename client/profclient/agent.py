@@ -44,7 +44,7 @@ NVTX_VARIABLE = "NVTX_INJECTION64_PATH"  # NVTX's own
 EXIT_SECONDS = 30.0  # that a hook may keep the interpreter from ending
 VERSION = "0.1.0"  # as in pyproject.toml; reading the installed one takes 20 ms
 
-# Who registers the hooks of an option.
+# What registers the hooks of an option.
 _PROVIDERS = {
     "cuda": "profclient.gpu",
     "garbage": "profclient.garbage",

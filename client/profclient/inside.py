@@ -16,7 +16,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 class Inside:
     """Names below one directory, relative to it, with `/`. Every method raises OSError, also for a link on the way.
 
-    Whoever owns a directory above can put another one in the place of each that is made here, between any two calls.
+    The owner of a directory above can put another one in the place of each that is made here, between any two calls.
     """
 
     def __init__(self, above: int, name: str) -> None:

@@ -240,7 +240,7 @@ _ASKING: Final[dict[str, ReadVerb]] = {
     "files": _files,
     **{question.name: _asking(question.name) for question in QUESTIONS.values() if question.offline},
 }
-# Those that only read let go of the store once it is open: several may run at a time.
+# Verbs that only read let go of the store once it is open: several may run at a time.
 _READING: Final[dict[str, Verb]] = {**_ASKING, "evictions": _evictions}
 _WRITING: Final[dict[str, Verb]] = {
     "import": _import,
@@ -254,7 +254,7 @@ _WRITING: Final[dict[str, Verb]] = {
 
 
 def _caller() -> Caller:
-    """Ourselves. Who can open the directory may do everything in it: the files are the access rule."""
+    """Ourselves. A user who can open the directory may do everything in it: the files are the access rule."""
     uid, gid = os.getuid(), os.getgid()
     try:
         user = pwd.getpwuid(uid).pw_name
@@ -327,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ProfdError as error:
         return 1 if _nobody_reads() else _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # Whoever read has seen enough. Nothing is to be flushed into the closed pipe at exit.
+        # The reader has seen enough. Nothing is to be flushed into the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
         return 1
     except OSError as error:

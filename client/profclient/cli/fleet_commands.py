@@ -190,7 +190,7 @@ def _is_refused(state: HostState) -> bool:
 
 
 def _leave_out(fleet_id: str, refused: dict[str, str]) -> None:
-    """Who takes the capture up asks these hosts no more: of one with two names there would be everything twice."""
+    """Clients that take the capture up leave these hosts out: a host with two names would give everything twice."""
     with suppress(OSError, ClientError):  # without a record nobody does
         record = records.find(fleet_id)
         rest = tuple(host for host in record.way.hosts if host not in refused)

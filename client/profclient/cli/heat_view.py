@@ -43,7 +43,7 @@ def print_heat(heat: dict[str, Any]) -> None:
 
 
 def _worst_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those with most, in their order."""
+    """The rows with most, in their order."""
     if len(rows) <= ROWS_MAX:
         return list(rows)
     most = sorted(rows, key=lambda row: -sum(max(one or 0, 0) for one in row["late"]))[:ROWS_MAX]

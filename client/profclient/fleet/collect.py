@@ -72,7 +72,7 @@ async def collect(
 def _once(
     folder: CaptureFolder, taken: dict[str, str], rows: list[dict[str, Any]], missing: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Those of a host whose ids no other host has `taken`: a capture with two of one id cannot be read at all."""
+    """The traces of a host whose ids no other host has `taken`: a capture with two of one id cannot be read at all."""
     kept = []
     for one in rows:
         first = taken.setdefault(one["trace"], one["host"])

@@ -4,8 +4,8 @@
       before Began: ─Nothing─► nothing, ─Out─► out          then: ─Broke─► Resume, Began again; at last lost
     asked (`resumed`) ─Began─► recording, over
 
-Nothing begins before each host has answered or is out. Who is out is known then, and named. A capture that has begun is
-the daemons': the client may go, and take it up again (`resumed`).
+Nothing begins before each host has answered or is out. The hosts that are out are known then, and named. A capture
+that has begun is the daemons': the client may go, and take it up again (`resumed`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def known(self) -> list[pb.TargetStatus]:
-        """Those of hosts that answered to the end: what became of the others' nobody knows."""
+        """The targets of hosts that answered to the end: what became of the others' nobody knows."""
         return [target for host, target in self.targets if self.hosts[host].stand is not Stand.LOST]
 
     @property
@@ -78,7 +78,7 @@ class Outcome:
 
     @property
     def steps(self) -> Common | None:
-        """Those that all recorded, where steps were asked for."""
+        """The steps that all hosts recorded, where steps were asked for."""
         gone = [state for state in self.hosts.values() if state.stand in (Stand.OUT, Stand.LOST)]
         ranks = {rank for state in gone for rank in (*(state.chosen or state.ranks), *state.unable_ranks)}
         return common([state.capture for state in self.hosts.values() if state.capture is not None], ranks)

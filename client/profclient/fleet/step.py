@@ -234,7 +234,7 @@ class Steps:
                 asked.cancel()
 
     async def _seated(self, asking: dict[str, asyncio.Future[Carrier]]) -> None:
-        """Let all sit that can. Who cannot is told, and does not keep the others from it."""
+        """Let all sit that can. A host that cannot hears of it, and does not keep the others from it."""
         for attempt in range(ATTEMPTS_MAX):
             if not (left := [host for host, asked in asking.items() if not asked.done()]):
                 return

@@ -124,7 +124,7 @@ async def each(
 ) -> dict[str, T | ClientError]:
     """The result of a function on each host, in the hosts' order; a few at once, each with a connection of its own."""
     working = asyncio.Semaphore(at_once)
-    # Those that share a process are reached together: a step for each few of them would be asked of the controller.
+    # Hosts that share a process are reached together: a step for each few of them would be asked of the controller.
     turns = asyncio.Semaphore(way.fanout if way.shared else min(way.fanout, at_once))
 
     async def one(host: Host) -> T | ClientError:

@@ -241,7 +241,7 @@ def _refusal(words: str, kind: str, bytes_max: int) -> bytes:
 
 
 def _greeting() -> bytes:
-    """Who this is: JSON."""
+    """What this host says of itself, as JSON."""
     name = os.uname().nodename
     if name.isascii() and name.replace("-", "").replace(".", "").isalnum():
         quoted = f'"{name}"'

@@ -64,7 +64,7 @@ class PageServer(PageListener):
 
     @property
     def ports(self) -> list[int]:
-        """Those that a tunnel has to lead to."""
+        """The ports that a tunnel has to lead to."""
         return [self.port] if self.perfetto is None else [self.port, self.perfetto.port]
 
     @property

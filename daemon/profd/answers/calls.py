@@ -83,7 +83,7 @@ class Calls:
         return len(self.row)
 
     def take(self, at: Array) -> Calls:
-        """Those at these places."""
+        """The calls at these places."""
         return Calls(*(getattr(self, name)[at] for name in self.__slots__))
 
     @property

@@ -72,7 +72,7 @@ class Facts:
         self._calls = {call: calls.calls(call) for call in Call}
 
     def calls(self, call: Call) -> Calls:
-        """Those that are in the measured part, at least with a part of theirs."""
+        """The calls that are in the measured part, at least in part."""
         found, spans = self._calls[call], self.measured.spans
         return found.take(np.flatnonzero(spans.within(found.start, found.end) > 0))
 

@@ -72,7 +72,7 @@ def _busiest(thread: Array) -> int:
 
 
 def _apart(start: Array, end: Array) -> Array:
-    """Those that begin when all before them have ended: a step within a step is not one."""
+    """Which steps begin when all before them have ended: a step within a step is not one."""
     reached = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]])
     found: Array = (start >= reached) & (end > start)
     return found

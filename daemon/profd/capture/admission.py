@@ -94,7 +94,7 @@ def check_active(caller: Caller, live: Counter[int]) -> None:
             "(`profctl captures`), or name several processes in one capture",
             *("captures", CAPTURES_ACTIVE_PER_UID_MAX, own, RETRY_SECONDS),
         )
-    # Those who have least are not shut out by those who have most.
+    # Users who have least are not shut out by users who have most.
     fair = CAPTURES_ACTIVE_RESERVED if caller.admin else CAPTURES_ACTIVE_MAX // len({*live, caller.uid})
     if total >= most and own >= fair:
         raise Refused(

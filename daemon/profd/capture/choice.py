@@ -154,7 +154,7 @@ def choose(
 
 
 def _eligible(options: Options, sources: Sequence[Source]) -> list[Source] | Choice:
-    """Those that may be chosen, best first, or why none may."""
+    """The sources that may be chosen, best first, or why none may."""
     ranked = in_order(sources)
     if not options.source:
         return [source for source in ranked if not source.declaration.danger]

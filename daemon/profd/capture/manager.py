@@ -374,7 +374,7 @@ class CaptureManager:
         return [self._book.told(record) for record in self._book.visible(caller)[:limit]]
 
     def current(self, caller: Caller, ended: int) -> Sequence[CaptureRecord]:
-        """Those that run, and so many that ended last; newest first."""
+        """The captures that run, and so many that ended last; newest first."""
         visible = [self._book.told(record) for record in self._book.visible(caller)]
         over = [record.id for record in visible if record.terminal][:ended]
         return [record for record in visible if not record.terminal or record.id in over]

@@ -184,7 +184,7 @@ class Planner:
         return found
 
     def _recall(self, pids: Sequence[int]) -> list[Process]:
-        """Those of which enough is remembered."""
+        """The processes of which enough is remembered."""
         return [process for process in map(self._table.recall, pids) if process is not None]
 
     async def _asked(self, caller: Caller, selector: Selector) -> Sequence[Process]:

@@ -1,7 +1,7 @@
 """Which traces go when the store is over its limit. Pure.
 
-Whoever has stored the most goes on paying until all is within the limit: their oldest trace goes, and so on. A user
-who stays below an equal share of the store is not touched by what others store. Pinned traces stay, and count.
+The user who has stored the most goes on paying until all is within the limit: the user's oldest trace goes, and so on.
+A user who stays below an equal share of the store is not touched by what others store. Pinned traces stay, and count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Preview:
 
 
 def victims(oldest_first: Iterable[Evictable], limit: int) -> list[Evictable]:
-    """Those to remove, in this order, so that the rest is within the limit as far as pins allow."""
+    """What to remove, in this order, so that the rest is within the limit as far as pins allow."""
     used: dict[int, int] = defaultdict(int)
     loose: dict[int, deque[tuple[int, Evictable]]] = defaultdict(deque)
     for age, trace in enumerate(oldest_first):

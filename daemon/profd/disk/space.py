@@ -1,4 +1,4 @@
-"""Who may still write how much on the filesystem of the store.
+"""How much each user may still write on the filesystem of the store.
 
 A ledger of what is being written there and of what has been promised: everything whose size a user has a say in
 (imports, pushed streams, journals of captures, files picked up from targets, what workers write) has a claim, asks

@@ -56,7 +56,7 @@ class Dictionary:
         return found
 
     def _known(self) -> dict[str, int]:
-        """Codes by string. Those of `extend` join when they are asked for: most are only ever written out."""
+        """Codes by string. Strings of `extend` join when they are asked for: most are only ever written out."""
         first, last = len(self._codes), len(self.values)
         if first < last:
             self._codes.update(zip(self.values[first:last], range(first, last), strict=True))

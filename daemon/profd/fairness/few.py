@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 
 class Places:
-    """Those of one user; to be kept for as long as one of them is taken."""
+    """The places of one user; to be kept for as long as one of them is taken."""
 
     def __init__(self, own: asyncio.Semaphore, host: asyncio.Semaphore) -> None:
         self._own = own
@@ -44,7 +44,7 @@ class Few:
     """Places, given in the order in which they were asked for. On the event loop."""
 
     def __init__(self, each: int, host: int) -> None:
-        """`each`: of one user. Who has them waits outside, so that nobody waits behind more than that of another."""
+        """`each`: of one user. Beyond them a user waits outside, so that nobody waits behind more than those."""
         self._each = each
         self._host = asyncio.Semaphore(host)
         self._users: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()

@@ -17,7 +17,7 @@ NOBODY = Holder(-1, reserved=False)  # what no user causes, or one whom nobody k
 class RareLine:
     """One sentence. `burst` of them come at once, of each user; then one in RARE_LINE_SECONDS. Safe in any thread.
 
-    Those that were not told are `untold` in the next one that is, whoever causes it.
+    Lines that were not written are `untold` in the next one that is, whatever causes it.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ STARTS: Final = Rate("start_rate", "starts of captures", STARTS_PER_SECOND, STAR
 
 
 class Rates:
-    """The buckets of one rate. Who runs the host, or this daemon, is not limited."""
+    """The buckets of one rate. The user who runs the host, or this daemon, is not limited."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -54,7 +54,7 @@ class Rates:
             raise self._rate.refusal((count - tokens) / self._rate.per_second)
 
     def owe(self, holder: Holder, count: int = 1) -> float:
-        """Use so many tokens even if there are fewer; the seconds until none is owed. Who waits them keeps the rate."""
+        """Use so many tokens even if there are fewer; the seconds until none is owed. Waiting them keeps the rate."""
         if holder.reserved:
             return 0.0
         tokens = self._tokens(holder) - count

@@ -1,4 +1,4 @@
-"""Who connects to a socket of the daemon: accepted by a thread that needs no Python (native/host/reception.h), which
+"""Connections to a socket of the daemon, accepted by a thread that needs no Python (native/host/reception.h), which
 answers and closes itself whoever of them connects too often. The event loop sees the others.
 """
 

@@ -46,7 +46,7 @@ class Identity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whose share it is. Who runs the host, or this daemon, has a reserve that others cannot use up."""
+    """Whose share it is. The user who runs the host, or this daemon, has a reserve that others cannot use up."""
 
     uid: int
     reserved: bool
@@ -139,5 +139,5 @@ class Shares:
 
 
 def _is_full(limit: int, total: int, use: int, others: int) -> bool:
-    """Whether one of `others` and me may have no more. Who has less than the others is let in: a few more are held."""
+    """Whether one of `others` and me may have no more. One with less than the others is let in: a few more are held."""
     return total >= limit and (use >= limit // (others + 1) or total >= SHARES_CROWD_FACTOR * limit)

@@ -34,7 +34,7 @@ _of_loops: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, _Threads]()
 async def in_thread(holder: Holder, work: Callable[[*Given], Answer], *given: *Given) -> Answer:
     """What it returns, done by a thread of this user's share.
 
-    Who is cancelled waits for its end: until then it counts, and uses what it was given (a descriptor, by its number).
+    A cancelled caller waits for its end: until then it counts, and uses what it was given (a descriptor, say).
     """
     if holder.reserved:
         return await to_the_end(asyncio.to_thread(work, *given))

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Its result. Who is cancelled meanwhile waits for its end: nothing is half done, and what it holds is counted."""
+    """Its result. A cancelled caller waits for its end: nothing is half done, and what it holds is counted."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)

@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 class Turns(Generic[Item]):
-    """Whoever was served waits behind everybody else. For one thread at a time."""
+    """A user who was served waits behind everybody else. For one thread at a time."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[int, deque[Item]] = OrderedDict()  # by uid: whose turn is next, first

@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def effective(status: str) -> int | None:
-    """Those in effect, as bits, by the text of /proc/PID/status; None where it does not say."""
+    """The capabilities in effect, as bits, by the text of /proc/PID/status; None where it does not say."""
     for line in status.splitlines():
         if line.startswith("CapEff:"):
             return int(line.split()[1], 16)
@@ -37,7 +37,7 @@ def effective(status: str) -> int | None:
 
 
 def permitted() -> int:
-    """Those of this process, as bits. Raises OSError."""
+    """The capabilities of this process, as bits. Raises OSError."""
     return _held()[0]
 
 

@@ -1,4 +1,4 @@
-"""Who the workers are, and what they may therefore read and write in the store.
+"""The identity of the workers, and what they may therefore read and write in the store.
 
 As root, workers run as an unprivileged user, and never as root: where they
 cannot, the daemon does not start. The store stays root's: a worker may write
@@ -124,8 +124,8 @@ def _take_over(path: Path) -> None:
 def let_read(path: Path) -> None:
     """Let workers read a file that the daemon wrote. Raises OSError.
 
-    Who has it open for writing is not asked: a program that another thread starts has a copy of every descriptor of the
-    daemon for a moment, of the one by which the file was written, too.
+    Nothing looks for processes that have it open for writing: a program that another thread starts has a copy of every
+    descriptor of the daemon for a moment, of the one by which the file was written, too.
     """
     if _current.separate:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

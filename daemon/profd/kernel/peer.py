@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, by the kernel, as it was when it connected."""
+"""The process at the other end of a Unix socket, by the kernel, as it was when it connected."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PRIVILEGES: Final = (
 
 
 def missing(effective: int, *, started: bool = False) -> list[Privilege]:
-    """Those that a set of capabilities (bits) has not got; `started`: without those that were given up by then."""
+    """What a set of capabilities (bits) has not got; `started`: without the privileges that were given up by then."""
     wanted = (privilege for privilege in PRIVILEGES if not (started and privilege.given_up))
     return [privilege for privilege in wanted if not effective >> privilege.number & 1]
 

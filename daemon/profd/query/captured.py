@@ -125,7 +125,7 @@ class Captured:
     ) -> Iterator[tuple[Member, Found]]:
         """What `look` finds in each trace, in order; several are looked at side by side.
 
-        Those that are looked at, or whose findings wait, have `most` events together, or are one. What `look` raises
+        Traces that are looked at, or whose findings wait, have `most` events together, or are one. What `look` raises
         is raised, and names the trace. What was `kept` of one is read here and now: that is too short for a thread.
         """
         threads = min(CAPTURE_THREADS_MAX, len(os.sched_getaffinity(0)), len(self.members))

@@ -33,7 +33,7 @@ class Times:
     count: Array  # calls per step, or in all
 
     def at(self, keys: Array) -> Times:
-        """Those of these keys, which ascend, ours among them: what there is not is 0."""
+        """The times of these keys, which ascend, ours among them: what there is not is 0."""
         place = np.searchsorted(keys, self.key)
         columns = []
         for own in (self.median, self.spread, self.count):

@@ -39,7 +39,7 @@ class _Thread:
 
 
 class Looks:
-    """Those of one trace, by track."""
+    """The looks of one trace, by track."""
 
     def __init__(self, meta: TraceMeta, left_out: Collection[int] = ()) -> None:
         times = meta.run_times

@@ -117,7 +117,7 @@ def _owned(table: EventTable, records: AllocationRecords, part: Part) -> Array:
 
 
 def _devices(table: EventTable, records: AllocationRecords, owned: Array) -> list[_DevicePeak]:
-    """Those on which there are such allocations, the one that a graph is drawn of by default first."""
+    """The devices with such allocations, the one that a graph is drawn of by default first."""
     change = np.where(owned, records.size, 0)
     ends = owned & (records.following != NO_ROW)
     change[records.following[ends]] -= records.size[ends]

@@ -84,7 +84,7 @@ class PathTimes:
 
 
 class PathsOfStretches:
-    """Those of all tables so far. Exhausted where there are too many paths for a worker."""
+    """The paths of all tables so far. Exhausted where there are too many paths for a worker."""
 
     def __init__(self) -> None:
         self._names = Dictionary()

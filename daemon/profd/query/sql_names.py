@@ -24,7 +24,7 @@ _ASK_NOTHING: Final = re.compile(r"\s*(describe|show|explain)\b", re.IGNORECASE)
 
 
 def tables_named(sql: str) -> list[str]:
-    """Those besides `events` that a question may name."""
+    """The tables besides `events` that a question may name."""
     words = set(re.findall(r"\w+", sql.lower()))
     any_ = _OF_ANY.search(sql) is not None
     return [name for name in _ALL if name in words or (any_ and name in TABLES)]

@@ -57,7 +57,7 @@ class _Asked:
         return "-".join(["top", *(["module"] if self.grouping.module else []), *(["raw"] if self.raw else [])])
 
     def rows(self, reader: TraceReader, chosen: Callable[..., Part]) -> list[Average]:
-        """Those of one trace, in no order. `chosen` makes its part."""
+        """The rows of one trace, in no order. `chosen` makes its part."""
         part = chosen(reader, **self.part)
         return averages_of_trace(
             reader, raw=self.raw, grouping=self.grouping, with_backward=self.with_backward, part=part

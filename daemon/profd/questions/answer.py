@@ -89,7 +89,7 @@ def _kept(files: Mapping[str, memoryview], rules: str) -> tuple[TraceMeta, Rollu
 
 
 def _rollups(question: Question, names: Sequence[str], args: dict[str, Any]) -> Iterator[Rollups]:
-    """Those of each trace that is asked, in the order of their arguments."""
+    """The rollups of each trace that is asked, in the order of their arguments."""
     fresh = Path(args[_STAGING]) if _STAGING in args else None
     rules = rules_of(question.rollups_of or question.name, question.version)
     number = 0

@@ -253,7 +253,7 @@ class ReadLibrary:
         return sorted(chosen, key=lambda record: (record.created_ns, record.id), reverse=True)
 
     def _traces_of(self, caller: Caller, capture: str) -> Sequence[TraceRecord]:
-        """Those that the caller may read of one capture; of others' there is nothing, as of a capture that is none."""
+        """The traces that the caller may read of one capture; none of others' captures, and of one that is none."""
         if not capture:
             raise BadInput("Say which capture: `profctl captures` lists them.")
         # One that has this whole id comes first.

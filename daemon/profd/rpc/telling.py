@@ -1,7 +1,7 @@
 """How much of captures one user is told in a second: a message with hundreds of processes is milliseconds of the loop.
 
-Whoever has used that up waits. A process that is recorded decides itself how often it has news, and its user how many
-watch.
+A user who has used that up waits. A process that is recorded decides itself how often it has news, and its user how
+many watch.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def members_of(text: bytes, where: str) -> dict[str, bytes]:
 
 
 def part_of(members: Members, kind: type[_Struct], where: str) -> _Struct:
-    """Those that this struct has, decoded. BadTrace where they are not what it takes, or META_PART_BYTES_MAX long."""
+    """The struct's members, decoded. BadTrace where they are not what it takes, or META_PART_BYTES_MAX long."""
     some = {name: members[name] for name in kind.__struct_fields__ if name in members}
     if sum(map(len, some.values())) > META_PART_BYTES_MAX:
         raise _damaged(where, ValueError(f"it says more than {META_PART_BYTES_MAX} bytes of {', '.join(some)}"))

@@ -87,7 +87,7 @@ def _unpack(page: Page, out: Array, width: int, words: Array | None, *, nullable
 
 
 def pages_of(file: pa.NativeFile, chunk: Any, levels: int) -> Pages:
-    """Those of a column of a row group. `chunk`: pyarrow's description of it; `levels`: its most definition levels.
+    """The pages of a column of a row group. `chunk`: pyarrow's description of it; `levels`: its most definition levels.
 
     Raises STRANGE.
     """

@@ -63,8 +63,8 @@ class _Header(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rollups:
-    """Those of one trace. `kept`: where they lie, or what is in each; `fresh`: where new ones may be written, numbered
-    `place`.
+    """The rollups of one trace. `kept`: where they lie, or what is in each; `fresh`: where new ones may be written,
+    numbered `place`.
     """
 
     kept: Path | Mapping[str, memoryview] | None = None

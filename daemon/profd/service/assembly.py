@@ -121,7 +121,7 @@ class Daemon:
         self._memory = MemoryLimits()
         self._nvml = Nvml()
         self._porters = Porters(change_identity=os.geteuid() == 0 and not config.user)
-        # Who reads connections of callers: it costs a process of each, so only where something may be passed there.
+        # What reads connections of callers: it costs a process of each, so only where something may be passed there.
         self._carriers = self._porters if passed.may_come() else None
         self._agents = AgentRegistry(only_uid=os.geteuid() if config.user else None, porters=self._porters)
         self._table = ProcessTable(labelled=self._agents.labelled)

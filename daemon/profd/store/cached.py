@@ -2,7 +2,7 @@
 
     $XDG_CACHE_HOME/profd/rollups/<digest of a copy of a capture and a trace>/<name>
 
-Bounded: those that were written longest ago go first. Who removes the directory loses nothing but time.
+Bounded: those that were written longest ago go first. A user who removes the directory loses nothing but time.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def cache() -> Path | None:
 
 
 class CachedRollups:
-    """Those of all captures that were asked. Blocking; several processes may use it at once."""
+    """The rollups of all captures that were asked. Blocking; several processes may use it at once."""
 
     def __init__(self, root: Path | None, most: int = ROLLUPS_CACHED_BYTES_MAX) -> None:
         self._root = root
         self._most = most
 
     def directory(self, copy: str, trace: str) -> Path | None:
-        """Those of a trace of this copy of a capture, which is named by digests; None where nothing is kept."""
+        """The rollups of a trace of this copy of a capture, which is named by digests; None where nothing is kept."""
         if self._root is None:
             return None
         return self._root / hashlib.sha256(f"{copy} {trace}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -251,7 +251,7 @@ class Catalog:
         return [_lightened(one, reader) for one in self._records(clause, ids)]
 
     def these(self, ids: Sequence[str]) -> list[TraceRecord]:
-        """Those of these that there are, in this order."""
+        """The records of these traces, in this order; none for a trace that there is not."""
         found: dict[str, TraceRecord] = {}
         for at in range(0, len(ids), _AT_ONCE):
             some = ids[at : at + _AT_ONCE]

@@ -82,7 +82,7 @@ def going(
 ) -> Going:
     """Traces that go so that the store with the newcomer is within its limit, as far as pins allow.
 
-    Those of `without` are taken as gone. The newcomer's user sees own ones, or all.
+    The traces of `without` are taken as gone. The newcomer's user sees own ones, or all.
     """
     values = {
         "uid": new.uid,

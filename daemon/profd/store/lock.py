@@ -66,7 +66,7 @@ class StoreLock:
 
 
 class ReadersLock:
-    """Who reads a store without its StoreLock: an offline verb. Whoever changes files of a trace waits for them.
+    """Held by what reads a store without its StoreLock: an offline verb. What changes files of a trace waits for it.
 
     A flock on the directory of all traces. With a StoreLock it is taken, so that no readers come while one waits.
     """

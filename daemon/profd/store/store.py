@@ -324,7 +324,7 @@ class Store:
         return self._catalog.with_prefix(prefix, reader, limit)
 
     def these(self, ids: Sequence[str]) -> list[TraceRecord]:
-        """Those of these that there are, in this order."""
+        """The records of these traces, in this order; none for a trace that there is not."""
         return self._catalog.these(ids)
 
     def newest_first(self, limit: int = -1) -> list[TraceRecord]:
@@ -427,7 +427,7 @@ class Store:
     def pin(self, trace: str, pinned: bool, *, limited: bool = True) -> TraceRecord:
         """Keep a trace from being evicted, or not any more. Exhausted above the limits of its owner and of all pins.
 
-        Those of its owner do not hold where it is not `limited`.
+        The owner's limits do not hold where it is not `limited`.
         """
         with self._changing:
             record = self.get(trace)

@@ -138,7 +138,7 @@ def current() -> Delegation:
 
 
 def opened(proc: Path = Path("/proc")) -> Delegation:
-    """Those of this process, which is alone in its cgroup; without any where that is not to be had."""
+    """The cgroups of this process, which is alone in its own; without any where that is not to be had."""
     found = delegated(proc)
     if isinstance(found, str):
         return Delegation(why_not=found)

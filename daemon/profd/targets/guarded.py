@@ -248,7 +248,7 @@ def _uid(pid: int) -> int:
 
 
 def others_wait() -> None:
-    """Whoever is asked by this thread, others wait for it meanwhile: it waits as an event loop does."""
+    """Others wait for this thread, whatever process it asks: it waits as an event loop does."""
     _thread.others_wait = True
 
 

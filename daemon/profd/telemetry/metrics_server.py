@@ -1,4 +1,4 @@
-"""Serves `/metrics`. Whoever can connect is served, so what goes wrong here is counted, and told seldom."""
+"""Serves `/metrics`. Everybody who can connect is served, so what goes wrong here is counted, and logged seldom."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class _Server(ThreadingMixIn, HTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Each has a thread and a descriptor. Who waits longest goes: a scrape takes milliseconds."""
+        """Each has a thread and a descriptor. The connection that waits longest goes: a scrape takes milliseconds."""
         with self._lock:
             self._connections[request] = None
             oldest = next(iter(self._connections)) if len(self._connections) > METRICS_CONNECTIONS_MAX else None

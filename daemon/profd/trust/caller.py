@@ -1,4 +1,4 @@
-"""Who makes a call: proven by the kernel on the control socket, carried by a token."""
+"""The user who makes a call: proven by the kernel on the control socket, carried by a token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`control.sock`: a SEQPACKET socket that tells callers who they are.
 
 A client connects and receives one JSON message: `{"token", "expires_s",
-"grpc", "version"}`, or `{"error"}`. It sends nothing. Who connects too often
+"grpc", "version"}`, or `{"error"}`. It sends nothing. A user who connects too often
 is told so by a thread (fairness/reception.py); the event loop sees the others.
 """
 

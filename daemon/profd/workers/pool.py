@@ -389,6 +389,6 @@ async def _admitted(own: gate.Gate | None, args: dict[str, Any]) -> AsyncIterato
         yield await asyncio.shield(admitting)
         done = True
     finally:
-        # Who is cancelled twice leaves the rest to the end of the worker.
+        # A caller that is cancelled twice leaves the rest to the end of the worker.
         await asyncio.wait([admitting])
         await asyncio.to_thread(own.dismiss, done=done)

@@ -98,7 +98,7 @@ class Turns(Generic[Place]):
 
     def shrink(self) -> tuple[Place] | None:
         """Take an added place back where no job wants it now; None where one does."""
-        # Who waits while a place is free may not have it.
+        # A user who waits while a place is free may not have it.
         if not (self._grown and self._free) or self._long >= self._most + self._grown:
             return None
         self._grown -= 1

@@ -110,7 +110,7 @@ def with_python_calls(rows: list[dict[str, Any]]) -> str:
 
 
 def without_modules(rows: list[dict[str, Any]]) -> list[str]:
-    """Those of A and B that have no work in any module, by the rows of a diff by module."""
+    """The names of A and B that have no work in any module, by the rows of a diff by module."""
     named = [row for row in rows if row["name"] != NO_MODULE]
     return [side for side, field in (("A", "a_count"), ("B", "b_count")) if not any(row[field] for row in named)]
 

@@ -57,7 +57,7 @@ class Waits:
     also: list[list[int]]  # what else had to have ended, one of each stream
 
     def standing(self) -> Waits:
-        """Those in which the host stood still."""
+        """The waits in which the host stood still."""
         at = np.flatnonzero(self.work != NO_PLACE)
         return Waits(self.start[at], self.end[at], self.work[at], [self.also[place] for place in at.tolist()])
 
@@ -111,7 +111,7 @@ def _others(work: Work, explained: Array) -> Array:
 
 
 def waits_of(host: Host, work: Work, line: Timeline) -> Waits:
-    """Those of the timeline."""
+    """The waits of the timeline."""
     waiting = host.waits | _slow_launches(host, work) | _blocking(host, work)
     mine = np.flatnonzero(waiting & _calls_on(host, line)) if len(work) else np.zeros(0, dtype=np.int64)
     reached = np.maximum.accumulate(host.end[mine])

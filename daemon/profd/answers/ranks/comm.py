@@ -86,7 +86,7 @@ def _row(job: Job, group: Group, op: str, at: Array) -> dict[str, Any]:
 
 
 def _last(job: Job, group: Group, at: Array) -> list[dict[str, Any]]:
-    """Who came last and how often; by the shortest time in it where clocks are not known."""
+    """Which ranks came last and how often; by the shortest time in it where clocks are not known."""
     clocks = job.matched.clocks
     if clocks is not None and np.isfinite(clocks.within[group.ranks]).all():
         rows, proved = (each[at] for each in arrived(group, clocks))

@@ -118,7 +118,7 @@ class Returning:
         self._file = None
 
     def _now(self) -> list[Known]:
-        """Those that are attached, and those that are still awaited."""
+        """The processes that are attached, and the ones that are still awaited."""
         awaited = (known for known in [*self._awaited.values()] if self.of(known.process))
         return [*self._attached(), *awaited][:_MOST]
 
@@ -134,7 +134,7 @@ class Returning:
 
 
 def _read(file: Path, alive: Callable[[ProcessId], bool]) -> list[Known]:
-    """Those of the file that live; none where it cannot be read."""
+    """The processes of the file that live; none where it cannot be read."""
     try:
         found = msgspec.json.decode(file.read_bytes()[:_BYTES_MAX], type=list[Known])
     except FileNotFoundError:

@@ -141,7 +141,7 @@ class SdkSource(Source):
         await asyncio.gather(*self._working, return_exceptions=True)
 
     async def back(self, processes: Sequence[Process]) -> bool:
-        """Those that were attached to the daemon before this one: only samples can be had of them until then."""
+        """Wait for processes that the daemon before this one knew: until then only samples can be had of them."""
         return await self._registry.returning.wait([process.id for process in processes], BACK_WAIT_SECONDS)
 
     def offer(self, process: Process) -> Offer:

@@ -86,7 +86,7 @@ def _fitting(timeline: Whole | Tall | Sketch, window: Window, level: int, on: Ar
 
 
 def _first(seen: Visible, limit: int, lanes: Lanes, order: TrackOrder) -> Visible:
-    """Those that stand furthest up on the page, where there are too many even so."""
+    """What stands furthest up on the page, where there is too much even so."""
     if len(seen) <= limit:
         return seen
     place = np.lexsort((lanes.depth, order.of_lane))

@@ -78,7 +78,7 @@ class Scan:
 
     @property
     def lanes(self) -> Lanes:
-        """Those that there are so far."""
+        """The lanes that there are so far."""
         return Lanes(*self._lanes.lanes())
 
 

@@ -85,7 +85,7 @@ def building(reader: TraceReader) -> Iterator[tuple[int, Pyramid | None]]:
 
 
 def names_of(reader: TraceReader) -> list[str]:
-    """Those that were read so far, by code."""
+    """The names that were read so far, by code."""
     known = reader.dictionaries.get("name")
     return known.values if known is not None else []
 

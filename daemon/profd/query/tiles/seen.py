@@ -32,14 +32,14 @@ def level_of(window: Window, width: int) -> int:
 
 
 def boxes_in(boxes: Boxes, window: Window, level: int) -> Boxes:
-    """Those that can be seen at this level and have a part in the window [from, to), or begin at its begin."""
+    """The boxes that can be seen at this level and have a part in the window [from, to), or begin at its begin."""
     low, high = window
     inside = (boxes.start < high) & ((boxes.start >= low) | (boxes.start + boxes.lasts > low))
     return boxes.take(np.flatnonzero(inside & (boxes.weight >= 1 << level)))
 
 
 def cells_in(cells: Cells, window: Window, level: int, begin: int) -> Cells:
-    """Those with a part in the window; `begin`: where the first pixel begins."""
+    """The cells with a part in the window; `begin`: where the first pixel begins."""
     low, high = buckets_of(window, level, begin)
     return cells.take(np.flatnonzero((cells.bucket >= low) & (cells.bucket <= high)))
 

@@ -21,7 +21,7 @@ class _Columns:
         return replace(self, lane=numbers[self.lane])
 
     def take(self, rows: Array | slice) -> Self:
-        """Those of these places, or with a flag."""
+        """The shapes at these places, or with a flag."""
         return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     @classmethod

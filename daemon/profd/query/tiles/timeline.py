@@ -167,7 +167,7 @@ def _begun(trace: TraceReader, window: Window) -> Iterator[EventTable]:
 
 
 def _segments(trace: TraceReader, window: Window) -> Sequence[int]:
-    """Those with events that begin in it: segments are in order of start."""
+    """The segments with events that begin in the window: segments are in order of start."""
     low, high = window
     starts = [info.start_ns for info in trace.segments]
     ends = [*starts[1:], high]

@@ -69,7 +69,7 @@ class Reader(StrEnum):
 
 
 def readers(sampling: Sampling) -> tuple[Reader, ...]:
-    """Those that are tried, in turn: the second where the first does not know the interpreter.
+    """The readers that are tried, in turn: the second where the first does not know the interpreter.
 
     Ours reads no native frames.
     """
