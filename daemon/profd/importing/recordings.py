@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import msgspec
 from profd.capture.failures import reason_of
 from profd.capture.outcome import StoredTrace
 from profd.capture.records import CaptureRecord, TargetRecord
+from profd.disk.space import Urgency
 from profd.errors import Exhausted
 from profd.importing.ingest import Input, RunJob, ingest, open_raw
+from profd.limits import INGEST_TRACE_FACTOR
 from profd.model.capture import STAGES_BEFORE, RawFile, Reason
 from profd.segments.meta import TraceMeta
 from profd.store.catalog import TraceRecord
@@ -23,6 +26,8 @@ from profd.targets.process import ProcessId
 
 _SAMPLES: Final = "pyspy"  # a format of raw files
 _LEFT_OUT: Final = "samples were left out: there was no space to sort them in"
+_FREED_SECONDS: Final = 10.0  # for a worker that was ended, and with it the nameless file in which it sorted
+_FREED_LOOK_SECONDS: Final = 0.05
 
 
 class Recordings:
@@ -45,7 +50,19 @@ class Recordings:
             needed = _without_spare(capture, files)
             if not needed or reason_of(error) is not Reason.DISK_FULL:
                 raise
+        await self._freed(needed)
         return await self._store_all(capture, target, needed, _LEFT_OUT)
+
+    async def _freed(self, files: list[RawFile]) -> None:
+        """Wait for the room that recording has left for these: what fills it ends, on a busy host after a while."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FREED_SECONDS):
+                while not await asyncio.to_thread(self._has_room, files):
+                    await asyncio.sleep(_FREED_LOOK_SECONDS)
+
+    def _has_room(self, files: list[RawFile]) -> bool:
+        raw = sum(os.stat(file.path, follow_symlinks=False).st_size for file in files)
+        return self._store.space.left(Urgency.STORING) >= INGEST_TRACE_FACTOR * raw
 
     async def _store_all(
         self, capture: CaptureRecord, target: TargetRecord, files: list[RawFile], *warnings: str

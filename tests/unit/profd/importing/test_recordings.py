@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.errors import BadInput, NotFound
+from profd.disk.space import Space
+from profd.errors import BadInput, DiskFull, NotFound
 from profd.importing.recordings import Recordings
 from profd.model.capture import Loss, Options, Phase, RawFile
 from profd.model.resident import Resident, ResidentLook
@@ -66,6 +68,26 @@ async def test_recording_becomes_a_trace(store, tmp_path):
     assert (found.trace, found.lost) == (stored.trace, [])
     assert recordings.find("c1", ProcessId(42, 98)) is None
     assert (tmp_path / "raw.json").exists()
+
+
+async def test_samples_are_left_out_once_the_worker_that_sorted_them_is_gone(store, tmp_path):
+    """Its file has no name, and is there until it has ended: as long as a busy host takes for that."""
+    free, asked = [1 << 30], []
+    store.space = Space(tmp_path, 0.0, measure=lambda: (free.pop() if len(free) > 1 else free[0], 1 << 31))
+
+    async def sort(job, args, fds=(), on_progress=None):
+        asked.append([file["format"] for file in args["files"]])
+        if len(fds) > 1:
+            free.extend([0] * 5)
+            raise DiskFull("the trace of this needs 1 more bytes")
+        return await run_job(job, args, fds, on_progress)
+
+    files = [RawFile(str(tmp_path / name), kind) for name, kind in (("chunks", "chunks"), ("samples", "pyspy"))]
+    for file in files:
+        Path(file.path).write_bytes(bytes(100_000))
+    stored = await Recordings(store, lambda uid: sort).store(capture_of(target()), target(), files)
+    assert asked == [["chunks", "pyspy"], ["chunks"]]
+    assert any("samples were left out" in warning for warning in store.meta(stored.trace).warnings)
 
 
 @pytest.mark.parametrize("kind", ["missing", "link", "fifo", "directory"])
