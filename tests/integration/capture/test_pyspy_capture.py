@@ -103,6 +103,7 @@ async def test_a_python_process_is_sampled_and_stored(parts: Parts) -> None:
 async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as one, python_jobs.running(python_jobs.SPIN) as two:
         first = await parts.manager.start(ME, open_ended(one.pid))
+        watched = asyncio.ensure_future(ended(parts.manager, first.id))  # it ends where nobody watches it for long
         second = await parts.manager.start(ME, request(two.pid, seconds=0.3))
         third = await parts.manager.start(ME, request(one.pid, seconds=0.3))
         assert (third.state, third.targets[0].reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
@@ -110,7 +111,7 @@ async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
         await until(parts.manager, first.id, lambda r: r.state is State.RECORDING)
         parts.manager.stop(ME, first.id)
         # Stopped before py-spy had a sample it is cancelled.
-        assert (await ended(parts.manager, first.id)).state in (State.STORED, State.CANCELLED)
+        assert (await watched).state in (State.STORED, State.CANCELLED)
 
 
 @needs_ptrace

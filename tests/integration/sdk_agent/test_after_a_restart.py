@@ -21,13 +21,20 @@ def killed(daemon: RunningDaemon, pid: int) -> None:
 
 
 def test_a_capture_waits_for_processes_that_come_back(tmp_path: Path) -> None:
+    """Where a busy host was long without a daemon, the agent looks too rarely for that wait, and the answer says so."""
     with running_daemon() as daemon, attached(daemon, tmp_path) as job:
         killed(daemon, job.pid)
         again = start_daemon(daemon.directory)
-        try:
+
+        def recorded() -> pb.TargetStatus | None:
             (target,) = Captures(again).record(job.pid).targets
+            return None if (target.state, target.reason) == (pb.STATE_BUSY, pb.REASON_TARGET_SILENT) else target
+
+        try:
+            target = until(recorded, "the process is back")
         finally:
             again.stop()
+        assert target is not None
         assert (target.state, list(target.sources)) == (pb.STATE_STORED, ["sdk"]), target.message
 
 
