@@ -103,15 +103,31 @@ async def test_a_python_process_is_sampled_and_stored(parts: Parts) -> None:
 async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as one, python_jobs.running(python_jobs.SPIN) as two:
         first = await parts.manager.start(ME, open_ended(one.pid))
-        watched = asyncio.ensure_future(ended(parts.manager, first.id))  # it ends where nobody watches it for long
-        second = await parts.manager.start(ME, request(two.pid, seconds=0.3))
-        third = await parts.manager.start(ME, request(one.pid, seconds=0.3))
-        assert (third.state, third.targets[0].reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
-        assert (await ended(parts.manager, second.id)).state is State.STORED
-        await until(parts.manager, first.id, lambda r: r.state is State.RECORDING)
-        parts.manager.stop(ME, first.id)
+        async with held(parts.manager, first.id):
+            second = await parts.manager.start(ME, request(two.pid, seconds=0.3))
+            third = await parts.manager.start(ME, request(one.pid, seconds=0.3))
+            assert (third.state, third.targets[0].reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
+            assert (await ended(parts.manager, second.id)).state is State.STORED
+            await until(parts.manager, first.id, lambda r: r.state is State.RECORDING)
+            parts.manager.stop(ME, first.id)
         # Stopped before py-spy had a sample it is cancelled.
-        assert (await watched).state in (State.STORED, State.CANCELLED)
+        assert (await ended(parts.manager, first.id)).state in (State.STORED, State.CANCELLED)
+
+
+@contextlib.asynccontextmanager
+async def held(manager: CaptureManager, capture: str) -> AsyncIterator[None]:
+    """With its client there: an open-ended capture ends soon where that is gone."""
+
+    async def watch() -> None:
+        async for _ in manager.watch(ME, capture, lease=True):
+            pass
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
 
 
 @needs_ptrace
@@ -119,9 +135,10 @@ async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
 async def test_a_process_that_ends_is_told_in_a_terminal_state(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
         record = await parts.manager.start(ME, open_ended(job.pid))
-        await until(parts.manager, record.id, lambda r: r.state is State.RECORDING)
-        job.kill()
-        record = await ended(parts.manager, record.id)
+        async with held(parts.manager, record.id):
+            await until(parts.manager, record.id, lambda r: r.state is State.RECORDING)
+            job.kill()
+            record = await ended(parts.manager, record.id)
     assert record.state in (State.PARTIAL, State.FAILED)
     assert record.targets[0].reason is Reason.TARGET_ENDED
 
