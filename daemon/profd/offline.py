@@ -276,8 +276,10 @@ def _check_owners(root: Path) -> None:
     """Denied where another user may have put links: opening a store writes in it, and removes leftovers by name."""
     if root.stat().st_mode & stat.S_IWOTH:
         raise Denied(f"Every user may write into {root}, so what lies there is no store to open: {_ASK_ITS_OWNER}")
-    places = (root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE)
-    for place in (root.resolve(), *places):
+    places = [root, root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE]
+    if os.geteuid() == 0:  # whoever owns one above puts another in its place meanwhile
+        places += root.parents
+    for place in places:
         with contextlib.suppress(FileNotFoundError):
             if (owner := place.lstat().st_uid) not in (0, os.geteuid()):
                 raise Denied(f"{place} belongs to uid {owner}, who could have led it anywhere: {_ASK_ITS_OWNER}")
@@ -301,7 +303,7 @@ def _run_on_exported(verb: str, root: Path, request: Request) -> object:
 
 def run(verb: str, root: Path, request: Request) -> object:
     """Do it; the answer, or None where it went to stdout. Raises ProfdError."""
-    root = root.absolute()  # workers are at home elsewhere
+    root = root.resolve()  # workers are at home elsewhere, and links on the way may be another's
     if not _is_store(root) and ExportedStore.is_one(root):
         return _run_on_exported(verb, root, request)
     store = _open(root, verb)

@@ -167,7 +167,8 @@ class Step:
 
     def _remarked(self, line: str) -> None:
         if match := _FAILED.search(line):
-            self.failed[match[1]] = f"no step could begin there: {printable(match[2])}"
+            if match[1] in self.seats:
+                self.failed[match[1]] = f"no step could begin there: {printable(match[2])}"
         elif match := _TASK_ENDED.search(line):
             for host in _named(match[1]):
                 if host in self.seats:
