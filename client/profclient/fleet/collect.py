@@ -27,7 +27,7 @@ from profclient.layout import CaptureFolder, partition
 AT_ONCE: Final = 8  # hosts that send
 BY_PROGRAMS: Final = "programs"  # Fleet.found
 CAPTURES_MAX: Final = 1000  # that a host lists
-TRACES_MAX: Final = 4096  # of a host
+TRACES_MAX: Final = 1024  # of a host in one capture, of which its daemon records 256 processes
 LIST_BYTES_MAX: Final = 4 << 20  # of a host's list of them
 COMMIT_TRACES_MAX: Final = 4096  # of all hosts: `profctl --store` asks no capture with more, and reads no more of a
 COMMIT_BYTES_MAX: Final = 48 << 20  # commit than 64 MiB (profd.limits)

@@ -154,6 +154,7 @@ async def test_a_host_that_says_nonsense_of_its_token_breaks_nothing(tmp_path, l
     ("answer", "says"),
     [
         (b'{"token": "a\\r\\nb: c"}', "none of a profd"),
+        (b"{}", "the relay has no token, and does not say why"),
         ('{"token": "\N{SNOWMAN}"}'.encode(), "none of a profd"),
         (b'{"error": "' + b"x" * 5000 + b'"}', "^x{1000}…$"),
     ],
