@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import stat
 
+_NOBODY = 65534  # as whom a user namespace shows those that it has no number for
+_ALL = ["0", "0", "4294967295"]
+
 
 def is_ours(folder: str) -> bool:
     """Whether it exists, and belongs to this user or to root."""
@@ -33,10 +36,32 @@ def are_ours(base: str, *below: str) -> bool:
     return all(_is_closed(place) for place in places if os.path.lexists(place))
 
 
-def _is_closed(folder: str) -> bool:
+def open_above(path: str) -> str:
+    """The first directory above, as `path` is written or as it leads on, where others can put another in its place.
+
+    Empty: there is none. In a user namespace what is above its own files is the host's.
+    """
+    strangers = () if _sees_all() else (_NOBODY,)
+    for leading in (os.path.abspath(path), os.path.realpath(path)):
+        while (above := os.path.dirname(leading)) != leading:
+            if os.path.lexists(above) and not _is_closed(above, *strangers):
+                return above
+            leading = above
+    return ""
+
+
+def _sees_all() -> bool:
+    try:
+        with open("/proc/self/uid_map") as file:
+            return file.read(100).split() == _ALL
+    except OSError:
+        return True
+
+
+def _is_closed(folder: str, *others: int) -> bool:
     try:
         found = os.stat(folder)
     except OSError:
         return False
     open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-    return found.st_uid in (0, os.geteuid()) and not open_to_all
+    return found.st_uid in (0, os.geteuid(), *others) and not open_to_all

@@ -43,6 +43,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from profclient.owners import open_above
+
 from profd.errors import BadInput, Denied, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, RunJob, format_of, open_raw
 from profd.kernel.identity import SAME, WorkerIdentity
@@ -276,13 +278,13 @@ def _check_owners(root: Path) -> None:
     """Denied where another user may have put links: opening a store writes in it, and removes leftovers by name."""
     if root.stat().st_mode & stat.S_IWOTH:
         raise Denied(f"Every user may write into {root}, so what lies there is no store to open: {_ASK_ITS_OWNER}")
-    places = [root, root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE]
-    if os.geteuid() == 0:  # whoever owns one above puts another in its place meanwhile
-        places += root.parents
+    places = (root, root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE)
     for place in places:
         with contextlib.suppress(FileNotFoundError):
             if (owner := place.lstat().st_uid) not in (0, os.geteuid()):
                 raise Denied(f"{place} belongs to uid {owner}, who could have led it anywhere: {_ASK_ITS_OWNER}")
+    if os.geteuid() == 0 and (above := open_above(str(root))):
+        raise Denied(f"Another user can put anything in the place of {root}, by {above}: {_ASK_ITS_OWNER}")
 
 
 def _is_store(root: Path) -> bool:
