@@ -83,8 +83,8 @@ def _readable(folder: CaptureFolder, answers: dict[str, Brought | ClientError]) 
         sizes = {host: len(answer[0]) if what == "traces" else len(json.dumps(answer)) for host, answer in said.items()}
         usual = statistics.median_low(sizes.values()) if sizes else 0
         while sum(sizes.values()) > most and sizes[host := max(sizes, key=lambda one: sizes[one])] > 2 * usual:
-            for one in said.pop(host)[0]:
-                folder.remove(one["path"])
+            del said[host]
+            folder.remove(partition("host", host))
             words = (
                 f"it has {sizes.pop(host):,} {what}: with others' these are more than {most:,}, and could not be read."
             )
@@ -141,9 +141,9 @@ async def _all_of_host(folder: CaptureFolder, fleet_id: str, pace: Pace, host_by
         for capture_id, rows in listed.items():
             if rows:
                 brought += await _brought(host, capture_id, rows, folder, pace, host_bytes)
-    except ClientError as error:
-        shutil.rmtree(folder.partial / partition("host", host.name), ignore_errors=True)
-        if isinstance(error, UsageError):
+    except BaseException as error:  # nothing of it stays, whoever ends it: engines read what lies there
+        folder.remove(partition("host", host.name))
+        if isinstance(error, UsageError) or not isinstance(error, ClientError):
             raise
         lost = [_missing(host.name, one["rank"], str(error)) for rows in listed.values() for one in rows]
         return [], [*missing, *lost]

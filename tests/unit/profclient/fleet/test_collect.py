@@ -291,16 +291,22 @@ async def test_a_host_that_never_ends_is_missing_and_the_others_are_there(
     assert written["missing"][0]["why"].startswith("it has not sent all within ")
 
 
-async def test_an_answer_that_nobody_has_thought_of_is_that_hosts_alone(
+async def test_an_answer_that_nobody_has_thought_of_is_that_hosts_alone_and_nothing_of_it_stays(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Strange(PlayedHost):
-        async def call(self, method: str, request: Any) -> pb.Capture:
-            raise RecursionError("maximum depth")
+    class Strange(AskedByPrograms):
+        async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+            if request.name == "export" and request.scope.capture == "c-2abcx":
+                assert list(tmp_path.rglob("host=n1/*/trace=1abc/meta.json"))
+                raise RecursionError("maximum depth")
+            async for piece in super().ask(request):
+                yield piece
 
-    written = await collected(monkeypatch, tmp_path, Strange("n1", target()), PlayedHost("n2", target("2def")))
+    hosts = Strange("n1", target(), target("2abc")), PlayedHost("n2", target("2def"))
+    written = await collected(monkeypatch, tmp_path, *hosts)
     assert [one["host"] for one in written["traces"]] == ["n2"]
     assert written["missing"][0]["why"] == "profctl could not go on here: RecursionError('maximum depth')"
+    assert not list(tmp_path.rglob("host=n1"))
 
 
 async def test_a_host_gets_no_more_of_the_disk_than_leaves_a_reserve(
