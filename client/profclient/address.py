@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from profclient.owners import is_ours
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,20 +23,12 @@ def user_socket() -> str:
     would be given what root's processes record.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isdir(runtime) and _is_ours(runtime):
+    if runtime and os.path.isdir(runtime) and is_ours(runtime):
         return os.path.join(runtime, "profd", "profd.sock")
     given, home = os.environ.get("XDG_STATE_HOME"), os.path.expanduser("~")
-    if not _is_ours(given or home):
+    if not is_ours(given or home):
         return ""
     return os.path.join(given or os.path.join(home, ".local", "state"), "profd", "profd.sock")
-
-
-def _is_ours(folder: str) -> bool:
-    """Whether the socket exists, and belongs to this user or to root."""
-    try:
-        return os.stat(folder).st_uid in (0, os.geteuid())
-    except OSError:
-        return False
 
 
 def candidates() -> list[str]:

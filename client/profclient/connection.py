@@ -69,7 +69,7 @@ def translated(error: grpc.RpcError) -> ClientError:
 def _sentence(metadata: str | bytes, otherwise: str) -> str:
     try:
         return str(json.loads(metadata)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return otherwise
 
 

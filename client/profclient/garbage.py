@@ -16,14 +16,23 @@ if TYPE_CHECKING:
     from profclient.agent import Options
 
 
+_callbacks = gc.callbacks  # the collector's own list, whatever a program puts in the place of that name
+
+
 def _armed(_options: Options) -> None:
-    if _recorder.on_collection not in gc.callbacks:
-        gc.callbacks.append(_recorder.on_collection)
+    if _place() < 0:
+        _callbacks.append(_recorder.on_collection)
 
 
 def _stopping(_options: Options) -> None:
-    if _recorder.on_collection in gc.callbacks:  # the program may have cleared the list
-        gc.callbacks.remove(_recorder.on_collection)
+    at = _place()  # the program may have cleared the list
+    if at >= 0 and _callbacks[at] is _recorder.on_collection:  # nothing else runs between here and the next line
+        del _callbacks[at]
+
+
+def _place() -> int:
+    """Of ours in the list, -1: not there. By identity: others in it may have an `==` of their own."""
+    return next((at for at, one in enumerate(_callbacks) if one is _recorder.on_collection), -1)
 
 
 register_hook("garbage", _armed, _stopping)

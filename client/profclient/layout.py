@@ -167,11 +167,12 @@ def unpack(pieces: Iterator[bytes], inside: Inside, places: Mapping[str, str]) -
         found[header.name] = _copied(archive, header.size, inside.create(f"{places[trace]}/{name}") if trace else None)
         if trace:
             files[trace][name] = found[header.name]
-    for trace, folder in places.items():
-        if not files[trace]:
+    for trace, of_trace in files.items():
+        if not of_trace:
             raise ValueError(f"it has no trace {trace}")
-        for place in (folder, *map(str, PurePosixPath(folder).parents)):
-            inside.sync("" if place == "." else place)
+    above = (str(place) for folder in places.values() for place in PurePosixPath(folder).parents)
+    for place in dict.fromkeys((*places.values(), *above)):
+        inside.sync("" if place == "." else place)
     return files
 
 

@@ -43,6 +43,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from profclient.owners import open_above
+
 from profd.errors import BadInput, Denied, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, RunJob, format_of, open_raw
 from profd.kernel.identity import SAME, WorkerIdentity
@@ -276,11 +278,13 @@ def _check_owners(root: Path) -> None:
     """Denied where another user may have put links: opening a store writes in it, and removes leftovers by name."""
     if root.stat().st_mode & stat.S_IWOTH:
         raise Denied(f"Every user may write into {root}, so what lies there is no store to open: {_ASK_ITS_OWNER}")
-    places = (root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE)
-    for place in (root.resolve(), *places):
+    places = (root, root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE)
+    for place in places:
         with contextlib.suppress(FileNotFoundError):
             if (owner := place.lstat().st_uid) not in (0, os.geteuid()):
                 raise Denied(f"{place} belongs to uid {owner}, who could have led it anywhere: {_ASK_ITS_OWNER}")
+    if os.geteuid() == 0 and (above := open_above(str(root))):
+        raise Denied(f"Another user can put anything in the place of {root}, by {above}: {_ASK_ITS_OWNER}")
 
 
 def _is_store(root: Path) -> bool:
@@ -301,7 +305,7 @@ def _run_on_exported(verb: str, root: Path, request: Request) -> object:
 
 def run(verb: str, root: Path, request: Request) -> object:
     """Do it; the answer, or None where it went to stdout. Raises ProfdError."""
-    root = root.absolute()  # workers are at home elsewhere
+    root = root.resolve()  # workers are at home elsewhere, and links on the way may be another's
     if not _is_store(root) and ExportedStore.is_one(root):
         return _run_on_exported(verb, root, request)
     store = _open(root, verb)

@@ -7,6 +7,7 @@ import functools
 import json
 import re
 import shutil
+import statistics
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,12 +27,17 @@ from profclient.layout import CaptureFolder, partition
 AT_ONCE: Final = 8  # hosts that send
 BY_PROGRAMS: Final = "programs"  # Fleet.found
 CAPTURES_MAX: Final = 1000  # that a host lists
-TRACES_MAX: Final = 4096  # of a host
+TRACES_MAX: Final = 1024  # of a host in one capture, of which its daemon records 256 processes
 LIST_BYTES_MAX: Final = 4 << 20  # of a host's list of them
+COMMIT_TRACES_MAX: Final = 4096  # of all hosts: `profctl --store` asks no capture with more, and reads no more of a
+COMMIT_BYTES_MAX: Final = 48 << 20  # commit than 64 MiB (profd.limits)
+HOST_SECONDS: Final = 7200.0  # for all that a host has; one question takes an hour at most
 HOST_BYTES_MAX: Final = 64 << 30  # of the traces of one host
 FREE_MIN: Final = 0.05  # of the disk that the folder is on
 _RANKS_MAX: Final = 1 << 31
 _READ_BYTES: Final = 1 << 20
+Brought = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+"""Of a host: its rows of the commit, and of what is missing."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a trace, and names a folder; of a capture. A host says it
 
 
@@ -51,7 +57,7 @@ async def collect(
     """
     with CaptureFolder(to, fleet_id) as folder:
         bring = functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second), host_bytes)
-        answers = await each(way, bring, at_once=AT_ONCE)
+        answers = _readable(folder, await each(way, bring, at_once=AT_ONCE))
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
         taken: dict[str, str] = {}
@@ -67,6 +73,23 @@ async def collect(
         if not rows:
             return {"capture": fleet_id, "traces": rows, "missing": missing}
         return folder.commit(rows, missing=missing)
+
+
+def _readable(folder: CaptureFolder, answers: dict[str, Brought | ClientError]) -> dict[str, Brought | ClientError]:
+    """The answers without those of hosts that say so much more than others that nobody could read the commit."""
+    said = {host: answer for host, answer in answers.items() if not isinstance(answer, ClientError)}
+    left_out: dict[str, Brought | ClientError] = {}
+    for most, what in ((COMMIT_TRACES_MAX, "traces"), (COMMIT_BYTES_MAX, "bytes of names")):
+        sizes = {host: len(answer[0]) if what == "traces" else len(json.dumps(answer)) for host, answer in said.items()}
+        usual = statistics.median_low(sizes.values()) if sizes else 0
+        while sum(sizes.values()) > most and sizes[host := max(sizes, key=lambda one: sizes[one])] > 2 * usual:
+            del said[host]
+            folder.remove(partition("host", host))
+            words = (
+                f"it has {sizes.pop(host):,} {what}: with others' these are more than {most:,}, and could not be read."
+            )
+            left_out[host] = ClientError(words)
+    return {**answers, **left_out}
 
 
 def _once(
@@ -85,9 +108,16 @@ def _once(
     return kept
 
 
-async def _of_host(
-    folder: CaptureFolder, fleet_id: str, pace: Pace, host_bytes: int, host: Host
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+async def _of_host(folder: CaptureFolder, fleet_id: str, pace: Pace, host_bytes: int, host: Host) -> Brought:
+    """`_all_of_host`, if it comes in time: a host that sends by the byte keeps the others' traces waiting."""
+    try:
+        async with asyncio.timeout(HOST_SECONDS):
+            return await _all_of_host(folder, fleet_id, pace, host_bytes, host)
+    except TimeoutError:
+        raise ClientError(f"it has not sent all within {HOST_SECONDS:g} s.") from None
+
+
+async def _all_of_host(folder: CaptureFolder, fleet_id: str, pace: Pace, host_bytes: int, host: Host) -> Brought:
     """Its rows of the commit, and what it has no trace of."""
     captures = await captures_of(host, fleet_id)
     listed: dict[str, list[dict[str, Any]]] = {}
@@ -111,9 +141,9 @@ async def _of_host(
         for capture_id, rows in listed.items():
             if rows:
                 brought += await _brought(host, capture_id, rows, folder, pace, host_bytes)
-    except ClientError as error:
-        shutil.rmtree(folder.partial / partition("host", host.name), ignore_errors=True)
-        if isinstance(error, UsageError):
+    except BaseException as error:  # nothing of it stays, whoever ends it: engines read what lies there
+        folder.remove(partition("host", host.name))
+        if isinstance(error, UsageError) or not isinstance(error, ClientError):
             raise
         lost = [_missing(host.name, one["rank"], str(error)) for rows in listed.values() for one in rows]
         return [], [*missing, *lost]
@@ -152,7 +182,7 @@ def _row(host: str, capture: str, one: Mapping[str, Any]) -> dict[str, Any]:
     trace, rank = one["trace"], one["rank"]
     if not isinstance(trace, str) or not _ID.fullmatch(trace):
         raise ValueError(f"{str(trace)[:100]!r} is no id of a trace")
-    if rank is not None and (not isinstance(rank, int) or not 0 <= rank < _RANKS_MAX):
+    if rank is not None and (type(rank) is not int or not 0 <= rank < _RANKS_MAX):
         raise ValueError(f"{str(rank)[:20]!r} is no rank")
     return {"host": host, "rank": rank, "trace": trace, "capture": capture}
 

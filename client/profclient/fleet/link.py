@@ -80,7 +80,7 @@ class RelayLink:
                 raise UnreachableError("the relay's token is none of a profd")
             lasts = answer.get("expires_s")
             return token, float(lasts) if _is_within(lasts, _TOKEN_SECONDS_MAX) else _TOKEN_SECONDS
-        why = " ".join(str(answer.get("error")).split())
+        why = " ".join(str(answer.get("error") or "the relay has no token, and does not say why").split())
         raise _KINDS.get(str(answer.get("kind")), UnreachableError)(printable(sentence(why)))
 
     async def clock(self) -> Clock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -13,8 +14,10 @@ from typing import Any, Final
 from profclient.errors import ClientError, NotFoundError, UsageError
 from profclient.fleet.hostlist import hosts
 from profclient.fleet.way import FANOUT, Way
+from profclient.owners import are_ours
 
 KEPT_MAX: Final = 200
+_BELOW: Final = ("profd", "fleets")  # the folder that the environment names
 _ID_CHARACTERS: Final = 13
 _RECORD_BYTES_MAX: Final = 4 << 20
 _REASON_CHARACTERS_MAX: Final = 300  # of a host's, so that none keeps the capture from being taken up
@@ -33,12 +36,37 @@ class Record:
 
 def folder() -> Path:
     """The folder of the records."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base, "profd", "fleets")
+    base, below = _place()
+    return Path(base, *below)
+
+
+def _place() -> tuple[str, tuple[str, ...]]:
+    """The folder that the environment names, and the folders below it."""
+    if given := os.environ.get("XDG_STATE_HOME"):
+        return given, _BELOW
+    return os.path.expanduser("~"), (".local", "state", *_BELOW)
+
+
+def _is_ours() -> bool:
+    """Whether nobody else can write there: a record says which command is run."""
+    base, below = _place()
+    return are_ours(base, *below)
+
+
+def _written() -> list[Path]:
+    """The files of the records. Raises NotFoundError where they may be another user's."""
+    if not _is_ours():
+        raise NotFoundError(
+            f"nothing in {folder()} is believed: another user can write there, and files there say what is run to "
+            "reach hosts. Set HOME to your own and XDG_STATE_HOME to nothing, or name the hosts with --hosts and --via."
+        )
+    return sorted(folder().glob("f*.json"))
 
 
 def write(record: Record) -> None:
     """Whole or not at all; the oldest beyond `KEPT_MAX` go. Raises OSError."""
+    if not _is_ours():
+        raise PermissionError(errno.EACCES, "another user can write there")
     place = folder()
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     way = record.way
@@ -62,7 +90,7 @@ def write(record: Record) -> None:
 
 def find(prefix: str) -> Record:
     """The one whose id begins so. Raises NotFoundError, UsageError where several do."""
-    named = sorted(path for path in folder().glob("f*.json") if path.stem.startswith(prefix))
+    named = [path for path in _written() if path.stem.startswith(prefix)]
     if len(named) > 1:
         raise UsageError(f"{prefix!r} is the beginning of {len(named)} captures; give more of it.")
     if named:
@@ -76,9 +104,9 @@ def find(prefix: str) -> Record:
 
 
 def newest(limit: int) -> list[tuple[int, Record]]:
-    """When each was last written (Unix time, ns), the latest first; damaged ones are left out."""
+    """When each was last written (Unix time, ns), the latest first; damaged ones are left out. As `_written` raises."""
     found = []
-    for path in sorted(folder().glob("f*.json"), key=_written_ns, reverse=True)[:limit]:
+    for path in sorted(_written(), key=_written_ns, reverse=True)[:limit]:
         with suppress(OSError, ValueError, KeyError, TypeError, ClientError):
             found.append((_written_ns(path), _record(json.loads(path.read_bytes()[:_RECORD_BYTES_MAX]))))
     return found

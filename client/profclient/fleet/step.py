@@ -27,6 +27,7 @@ _FAILED: Final = re.compile(
     r"failed on node (\S+?):? (.*)"
 )  # srun: error: Task launch for StepId=1.2 failed on node n3: …
 _TASK_ENDED: Final = re.compile(r"error: (\S+): tasks? [\d,-]+: (.*)")  # srun: error: n2: task 1: Killed
+_ENDS_OF_HOST: Final = 4  # such lines that are looked at: one takes as long as it names hosts, and any relay may say it
 _STEP_ENDED: Final = "the step that carried it has ended"
 
 
@@ -99,6 +100,7 @@ class Step:
         self.complete = asyncio.Event()  # all are there, or it has ended
         self.ended = ""
         self._sitting = set(hosts)
+        self._ends_left = _ENDS_OF_HOST * len(hosts)
         self._sorter = Sorter(OF, NOISE_BYTES_MAX + len(hosts) * _NOISE_BYTES_OF_HOST)
         self._carrier: Alone | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -167,8 +169,10 @@ class Step:
 
     def _remarked(self, line: str) -> None:
         if match := _FAILED.search(line):
-            self.failed[match[1]] = f"no step could begin there: {printable(match[2])}"
-        elif match := _TASK_ENDED.search(line):
+            if match[1] in self.seats:
+                self.failed[match[1]] = f"no step could begin there: {printable(match[2])}"
+        elif self._ends_left and (match := _TASK_ENDED.search(line)):
+            self._ends_left -= 1
             for host in _named(match[1]):
                 if host in self.seats:
                     self.seats[host].end(f"the relay has ended: {printable(match[2])}")

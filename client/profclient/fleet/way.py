@@ -135,6 +135,8 @@ async def each(
                     return await do(host)
             except ClientError as error:
                 return error
+            except Exception as error:  # whatever a host has answered, it is that one's
+                return ClientError(f"profctl could not go on here: {error!r}")
             finally:
                 await host.leave()
                 done(host.name)

@@ -190,7 +190,7 @@ class Handler(Replies):
         if not (length.isascii() and length.isdigit()) or self.headers.get("Transfer-Encoding"):
             self.close_connection = True  # nobody knows where the next request begins
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "A request says how long it is.")
-        if int(length[:12]) > BODY_BYTES_MAX:
+        if len(length) > 12 or int(length) > BODY_BYTES_MAX:
             self.close_connection = True
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has {BODY_BYTES_MAX >> 10} KiB at most.")
         return self.rfile.read(int(length))

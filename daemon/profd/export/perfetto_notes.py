@@ -11,6 +11,7 @@ import numpy as np
 from profd.events import COLUMNS, NO_CODE, NO_END, Dictionary, EventTable
 from profd.events.table import ArgColumn, Array
 from profd.export import wire
+from profd.segments import plain_json
 
 # As Kineto names them.
 _INTEGERS: Final = {
@@ -120,7 +121,7 @@ class Notes:
     def _members(self, text: str) -> bytes:
         """`Input Dims` and its kin: a note for each member of the object."""
         try:
-            members = json.loads(text)
+            members = plain_json.loads(text)
         except (ValueError, RecursionError):
             members = None
         if not isinstance(members, dict):

@@ -21,6 +21,7 @@ import numpy as np
 from profd.events import NO_CODE, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import ArgColumn
 from profd.query import rules
+from profd.segments import plain_json
 from profd.segments.columns import CODED_ARGS
 from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
@@ -217,7 +218,7 @@ class _Words:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return plain_json.loads(text)
     except (ValueError, RecursionError):
         return None
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from profd.gpu.checks import Check
 from profd.gpu.holders import Holder, HolderKind
@@ -83,7 +83,12 @@ class Counters:
 
     def take_untrusted(self, line: bytes) -> None:
         """One line. A word that no sampler of ours says is its end: ValueError, TypeError, KeyError, RecursionError."""
-        message = json.loads(line)
+        try:
+            self._take(json.loads(line))
+        except OverflowError as error:  # of Infinity as an integer, and of an integer as a float
+            raise ValueError("a number that no sampler counts to") from error
+
+    def _take(self, message: Any) -> None:
         if not isinstance(message, dict):
             raise ValueError("a line that is no object")
         if "error" in message:

@@ -15,6 +15,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from profclient.owners import open_above
+
 from profd.errors import BadInput, Unavailable
 from profd.kernel.mounts import mounts
 from profd.kernel.peer import peer_of
@@ -74,6 +76,11 @@ def check_ours(path: Path) -> None:
         raise BadInput(
             f"everybody may write into the state directory {path}, and lead profd elsewhere by links in it. "
             f"Look at what is in it, then: chmod o-w {path}"
+        )
+    if os.geteuid() == 0 and (above := open_above(str(path))):
+        raise BadInput(
+            f"another user can put anything in the place of the state directory {path}, by {above}. "
+            f"Choose another, or make {above} root's and not everybody's to write."
         )
 
 

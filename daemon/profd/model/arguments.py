@@ -19,6 +19,7 @@ from profd.limits import QUESTION_LIST_MAX, QUESTION_TEXT_BYTES_MAX
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 _EXACT_MAX: Final = 1 << 53  # of a double
+SHOWN_CHARACTERS: Final = 200  # of a value that is refused
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -51,12 +52,9 @@ class Argument(ABC):
         """The value as the question's function takes it. Raises BadInput."""
 
     def _refused(self, otherwise: str, value: object, values: str = "") -> BadInput:
-        known = ", ".join(self.choices)
-        return BadInput(
-            (self.refusal or otherwise).format(
-                name=self.name, value=value, values=values, known=known, least=self.least, most=self.most
-            )
-        )
+        fields = {"name": self.name, "known": ", ".join(self.choices), "least": self.least, "most": self.most}
+        shown = value[:SHOWN_CHARACTERS] if isinstance(value, str) else value
+        return BadInput((self.refusal or otherwise).format(value=shown, values=values[:SHOWN_CHARACTERS], **fields))
 
 
 @dataclass(frozen=True, slots=True)

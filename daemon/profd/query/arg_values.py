@@ -7,7 +7,6 @@ an argument `@key`.
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from profd.events import ArgColumn, EventTable
 from profd.events.table import Array
 from profd.limits import SQL_ARGS_MAX
 from profd.model.text import encodable
+from profd.segments import plain_json
 from profd.segments.columns import LIST_ARG
 from profd.segments.meta import REMEDY
 
@@ -30,7 +30,6 @@ REST: Final = "@extra"
 PREFIX: Final = "arg."
 TOO_MANY: Final = f"there are more than {SQL_ARGS_MAX:,} arguments: ask about a step or a window (--step, --window)"
 _REST_MAX: Final = SQL_ARGS_MAX // 10  # of a segment, which are Python's
-_DIGITS_MAX: Final = 1000  # Python takes its time over longer ones, and refuses very long ones: they stay text
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -87,21 +86,12 @@ def _of_rest(arg: ArgColumn, objects: Sequence[str], wanted: Collection[str] | N
 
 def _members(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_int=_int, parse_float=_float)
+        found = plain_json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadTrace(f"arguments of an event are no JSON ({error}): the trace is damaged. {REMEDY}") from error
     if not isinstance(found, dict):
         raise BadTrace(f"arguments of an event are no JSON object: the trace is damaged. {REMEDY}")
     return found
-
-
-def _int(digits: str) -> int | str:
-    return int(digits) if len(digits) < _DIGITS_MAX else digits
-
-
-def _float(number: str) -> float | str:
-    value = float(number)
-    return value if math.isfinite(value) else number
 
 
 def _keys(words: list[str], codes: Array) -> pa.DictionaryArray:

@@ -20,6 +20,7 @@ from profd.errors import Exhausted
 from profd.limits import CAPTURE_ROWS_MAX
 from profd.query.averages import DEVICE_LABELS, SORT_KEYS, Average, int_flops, sort_field
 from profd.query.stored_sums import StoredSums
+from profd.segments import plain_json
 from profd.segments.rollups import Rollups
 
 # What tells two rows apart. Names may hold what is no Unicode, so texts are bytes.
@@ -186,7 +187,7 @@ def as_json(table: pa.Table) -> list[dict[str, Any]]:
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     texts = {name: None if row[name] is None else row[name].decode("utf-8", "surrogatepass") for name in _TEXTS}
-    parsed = {name: json.loads(texts[name] or "null") for name in ("input_shapes", "stack")}
+    parsed = {name: plain_json.loads(texts[name] or "null") for name in ("input_shapes", "stack")}
     numbers = {name: None if row[name] is None else int(row[name]) for name in (*SUMS, "node_id")}
     counts = {name: row[name] for name in ("group", "ranks", "traces")}
     given = {**texts, **parsed, **numbers}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import numpy as np
 from profd.errors import BadInput
 from profd.events import COLUMNS, NO_END, NO_ROW, ArgColumn, DeviceType, EventTable, Kind
 from profd.query.event_links import links
+from profd.segments import plain_json
 from profd.segments.reader import TraceReader
 
 WITHIN_MAX: Final = 32  # events around one that are named, from the inside
@@ -108,6 +108,6 @@ def _argument(column: ArgColumn) -> Any:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return plain_json.loads(text)
     except (ValueError, RecursionError):
         return text

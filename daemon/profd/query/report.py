@@ -6,7 +6,6 @@ device work) are left out, as torch does.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Final
 
 from profd.errors import BadInput
 from profd.query.averages import Average
+from profd.segments import plain_json
 
 ROW_LIMIT: Final = 100
 SOURCE_WIDTH_MAX: Final = 75
@@ -224,7 +224,7 @@ def _name(row: Average) -> str:
 
 
 def _shapes(row: Average) -> str:
-    return str(json.loads(row.input_shapes)) if row.input_shapes else "[]"
+    return str(plain_json.loads(row.input_shapes)) if row.input_shapes else "[]"
 
 
 def _ending(path: str, width: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from profd.query.captured import Captured, LeftOut, Member, where_there_is
 from profd.query.part import Part, part_of, part_of_member
 from profd.query.stored_sums import StoredSums, stored_sums
 from profd.query.stored_view import stored_view
+from profd.segments import plain_json
 from profd.segments.reader import TraceReader
 
 BY: Final = ("rank", "host", "trace")
@@ -83,7 +83,7 @@ def top(trace: TraceReader, *, limit: int, sort_by: str, **asked: Any) -> list[d
             trace.rollups.keep_table(name, lambda: columns_of(rows))
     ordered = sort_averages(rows, sort_by)
     answer = [row.as_json() for row in (ordered[:limit] if limit else ordered)]
-    return [{**row, "input_shapes": json.loads(row["input_shapes"] or "null")} for row in answer]
+    return [{**row, "input_shapes": plain_json.loads(row["input_shapes"] or "null")} for row in answer]
 
 
 def top_of_capture(capture: Captured, *, by: str, limit: int, sort_by: str, **asked: Any) -> dict[str, Any]:

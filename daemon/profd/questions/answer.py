@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ from profd.model.question import AnswerKind, Cost, Question, Scope
 from profd.query.captured import Captured, NeedsEvents
 from profd.questions.packed import ASKS, PACKED, Layout, unpacked
 from profd.questions.table import QUESTIONS, absent, directory, index
+from profd.segments import plain_json
 from profd.segments.meta import META_FILE, TraceMeta, decode_meta
 from profd.segments.place import Absent
 from profd.segments.reader import TraceReader
@@ -122,7 +122,7 @@ def _write_rows(pieces: Iterator[tuple[int, bytes]], out: BinaryIO, progress: Pr
 
 def _write_value(value: Any, out: BinaryIO) -> None:
     if not isinstance(value, Iterator):
-        out.write(json.dumps(value).encode("ascii") + b"\n")
+        out.write(plain_json.dumps(value).encode("ascii") + b"\n")
         return
     with closing(value) as pieces:  # type: ignore[type-var]  # a generator: what it holds open is let go of at once
         for piece in pieces:

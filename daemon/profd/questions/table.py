@@ -193,7 +193,7 @@ _TABLE: Final = (
             Text(
                 *("format", "For which tool.", "chrome"),
                 choices=tuple(FORMATS),
-                refusal='there is no export format "{value}"; known are {known}',
+                refusal="there is no export format {value!r}; known are {known}",
             ),
             Integer(
                 *("min_duration_ns", "Only events at least this long.", 0, 0),
@@ -205,7 +205,7 @@ _TABLE: Final = (
             Texts(
                 *("redact", "What is left out or hashed; for chrome, perfetto and bundle."),
                 choices=("paths", "values", "names"),
-                refusal='there is no redaction "{value}"; known are {known}',
+                refusal="there is no redaction {value!r}; known are {known}",
             ),
         ),
         of_capture="profd.export.jobs:export_of_capture",

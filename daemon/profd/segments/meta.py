@@ -26,6 +26,7 @@ from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
 from profd.model.tracks import Tracks
 from profd.model.traits import Traits, of_older
+from profd.segments import plain_json
 
 FORMAT: Final = 2  # 1: other columns and encodings, cells that came late in a file of their own
 META_FILE: Final = "meta.json"
@@ -118,7 +119,7 @@ def encode_json(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (OverflowError, UnicodeEncodeError):
         # Lone surrogates are no UTF-8; the standard library writes them as escapes.
-        return json.dumps(msgspec.to_builtins(value)).encode("ascii")
+        return plain_json.dumps(msgspec.to_builtins(value)).encode("ascii")
 
 
 def decode_struct(text: bytes, kind: type[_Struct]) -> _Struct:

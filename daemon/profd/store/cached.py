@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from profclient.folders import cache_folder
+from profclient.owners import are_ours
 
 from profd.limits import ROLLUPS_CACHED_BYTES_MAX
 from profd.store.index import bytes_in, put, rollups_in
@@ -24,9 +25,12 @@ _STAGING: Final = ".staging-"
 
 
 def cache() -> Path | None:
-    """Where they lie; None for a user without a home."""
+    """Where they lie; None for a user without a home, and where another user can write: whole folders are removed."""
     with contextlib.suppress(RuntimeError):
-        return cache_folder() / "rollups"
+        folder = cache_folder()
+        given = folder.parent
+        if are_ours(str(given.parent), given.name, folder.name, "rollups"):
+            return folder / "rollups"
     return None
 
 

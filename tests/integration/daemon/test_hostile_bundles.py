@@ -133,3 +133,22 @@ def test_a_store_whose_traces_lead_into_the_home_of_whoever_looks(daemon: Runnin
     assert done.returncode == 4, done
     assert f"belongs to uid {ALICE}, who could have led it anywhere" in " ".join(done.stderr.split())
     assert (home / ".ssh" / "id").read_text() == "secret"
+
+
+def test_a_store_whose_place_another_user_can_take(daemon: RunningDaemon, tmp_path: Path) -> None:
+    """Root made it in their directory: they would swap it for a link while it is looked at."""
+    theirs = daemon.directory / "swapped"
+    (theirs / "state" / "traces").mkdir(parents=True)
+    (theirs / "link").symlink_to(tmp_path)
+    (tmp_path / "traces").mkdir()
+    os.chown(theirs, ALICE, ALICE)
+    command = [*PROFCTL, "--store", str(theirs / "state"), "list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 4, done
+    assert f"Another user can put anything in the place of {theirs}/state, by {theirs}:" in " ".join(
+        done.stderr.split()
+    )
+    # AND a link of theirs is followed once
+    command[-2] = str(theirs / "link")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from profproto.v1 import capture_pb2 as pb
 
+from tests.integration.daemon.test_work import metrics_of
 from tests.support.attached import (
     WAIT_SECONDS,
     Captures,
@@ -17,7 +18,7 @@ from tests.support.attached import (
     values,
     whole,
 )
-from tests.support.daemon import RunningDaemon
+from tests.support.daemon import RunningDaemon, running_daemon
 
 pytestmark = pytest.mark.slow
 
@@ -79,3 +80,20 @@ def test_a_hostile_agent_harms_nobody_else(daemon: RunningDaemon, tmp_path: Path
             hostile.kill()
             hostile.communicate(timeout=WAIT_SECONDS)
         job.check_results()
+
+
+def test_what_a_process_says_of_its_time_is_no_more_than_it_can_have_spent(tmp_path: Path) -> None:
+    """The sum is of all users' processes: one could make it useless for good."""
+    root = str(Path(__file__).parents[3])
+    with running_daemon("--metrics", "127.0.0.1:0", environ={"PROFD_SDK_ARENA_BYTES": "24MiB"}) as daemon:
+        command = [sys.executable, "-c", HOSTILE, "", root, str(daemon.socket.with_name("agent.sock"))]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hostile:
+            try:
+                assert hostile.stdout is not None
+                assert hostile.stdout.readline() == "ready\n"
+                capture = Captures(daemon).start(hostile.pid, source="sdk")
+                Captures(daemon).ended(capture.id)
+                spent = metrics_of(daemon)['profd_sdk_record_seconds_total{kind="all"}']
+                assert 0 < spent < 100_000
+            finally:
+                hostile.kill()

@@ -133,3 +133,11 @@ def test_a_daemon_that_says_nothing_is_told_from_one_that_is_not_there(tmp_path,
         listener.listen()
         with pytest.raises(UnreachableError, match="is there"):
             control.token(tmp_path / "control.sock")
+
+
+@pytest.mark.parametrize(
+    "said", ["[" * 5000, "[]", "7", '{"message"', "{}"], ids=("nested", "list", "7", "cut", "none")
+)
+def test_words_that_are_none_of_profds_are_left_out(said):
+    """Of a daemon behind a relay, whose host may be anybody's."""
+    assert connection._sentence(said, "otherwise") == "otherwise"

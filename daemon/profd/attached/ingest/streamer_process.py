@@ -242,5 +242,5 @@ def _said(untrusted: bytes) -> Said | None:
         message = json.loads(untrusted)
         key = (int(message["incarnation"], 16), int(message["epoch"], 16))
         return Said(str(message["said"]), key, str(message.get("why", ""))[:1024])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

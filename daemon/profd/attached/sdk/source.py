@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ CUPTI_DETACHES: Final = (
 _COLLECTOR: Final = "libprofd_cupti.so"  # prepares CUPTI where CUDA's driver loads it
 _STEPS_SECONDS: Final = 1.0  # for an agent's answer, whose thread needs no GIL
 _HISTORY: Final = 1024
+_CORES: Final = os.cpu_count() or 1
 # Agents look 1, 3 and 7 s after their daemon has gone: after a restart of 2 s all are back before this.
 BACK_WAIT_SECONDS: Final = 5.0
 _ATTACH: Final = "call profclient.attach() in it, or start it with: profctl run -- COMMAND"
@@ -279,6 +281,7 @@ class SdkSource(Source):
                 arena_bytes = plan.memory_bytes or self._parts.arena_bytes
                 ending.enter_context(self._parts.sizes.holding(process.id.pid, arena_bytes, process.uid))
             self._running[process.id] = session.capture
+            begun = time.monotonic()
             ending.callback(self._running.pop, process.id)
             lease: Lease | None = None
             if _uses_cupti(process, agent):
@@ -306,8 +309,8 @@ class SdkSource(Source):
         said = [planning.replaced(sentence, fix) for sentence in recording.not_honoured]
         recording.not_honoured = list(dict.fromkeys([*_missing_now(plan, options), *said]))
         self._operators.explain(recording, process, hello)
-        self._learn((process.id, planning.alike(options)), recorder, recording)
-        self._later(self._compare(recorder, recording, session.capture, process.id))
+        self._learn((process.id, planning.alike(options)), recorder, recording, time.monotonic() - begun)
+        self._later(self._compare(recorder, recording, session.capture, process.id, begun))
         return recording
 
     def status(self) -> tuple[bool, str, int]:
@@ -323,10 +326,12 @@ class SdkSource(Source):
         counts = dict(self._registry.counts)
         return SdkStatistics(len(agents), armed, counts, dict(self._seconds), dict(self._steps), self._stepping)
 
-    async def _compare(self, recorder: SdkRecorder, recording: Recording, capture: str, process: ProcessId) -> None:
+    async def _compare(
+        self, recorder: SdkRecorder, recording: Recording, capture: str, process: ProcessId, begun: float
+    ) -> None:
         before = recording.cost
         await recorder.compare(recording)
-        self._learn_steps(recorder.status)
+        self._learn_steps(recorder.status, time.monotonic() - begun)
         if recording.cost != before:
             self.on_compared(capture, process, recording.cost)
 
@@ -336,13 +341,13 @@ class SdkSource(Source):
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
-    def _learn_steps(self, status: Status) -> None:
-        """Only where both are known: sums of unlike things could not be compared."""
+    def _learn_steps(self, status: Status, elapsed: float) -> None:
+        """Only where both are known: sums of unlike things could not be compared. In `elapsed` seconds it made both."""
         if not (status.step_ns and status.step_ns_after):
             return
         self._stepping += 1
-        self._steps["during"] += status.step_ns / 1e9
-        self._steps["after"] += status.step_ns_after / 1e9
+        self._steps["during"] += min(status.step_ns / 1e9, elapsed)
+        self._steps["after"] += min(status.step_ns_after / 1e9, elapsed)
 
     def _came_back(self, agent: Agent, epoch: int, fd: int) -> None:
         """An agent that is armed by a daemon before us."""
@@ -392,9 +397,12 @@ class SdkSource(Source):
                 )
         self.on_recovered(orphan.capture, orphan.process, None if losses is None else list(losses))
 
-    def _learn(self, asked: tuple[ProcessId, frozenset[str]], recorder: SdkRecorder, recording: Recording) -> None:
+    def _learn(
+        self, asked: tuple[ProcessId, frozenset[str]], recorder: SdkRecorder, recording: Recording, elapsed: float
+    ) -> None:
+        most = elapsed * _CORES  # of the process's word, which goes into a sum of all users'
         for kind, seconds in (recorder.status.by_source or {"all": recorder.status.seconds}).items():
-            self._seconds[kind] += seconds
+            self._seconds[kind] += min(seconds, most)
         window_ns = (recording.end_ns or 0) - (recording.start_ns or 0)
         if recorder.events and window_ns > 0:
             self._rates[asked] = planning.EarlierTrace(recorder.events / window_ns, recorder.status.seconds / window_ns)

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from profclient.fleet.collect import HOST_BYTES_MAX, collect
 from profclient.fleet.host import Disconnected
 from profclient.fleet.way import Way
 from profclient.layout import COMMIT_FILE, NULL, CaptureFolder
+from profd.limits import CAPTURE_TRACES_MAX, COMMIT_BYTES_MAX
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import query_pb2
 
@@ -181,13 +183,25 @@ async def test_without_a_trace_there_is_no_folder(monkeypatch: pytest.MonkeyPatc
         b'{"traces": [{"trace": "a/b", "rank": 0}]}',
         b'{"traces": [{"trace": "1abc", "rank": -1}]}',
         b'{"traces": [{"trace": "1abc", "rank": "../0"}]}',
+        b'{"traces": [{"trace": "1abc", "rank": true}]}',
         b'{"traces": [7]}',
         b"[" * 100_000,
         b"\xff",
         b'{"traces": [' + b",".join([b'{"trace": "1abc", "rank": 0}'] * 4097) + b"]}",
         b"x" * (5 << 20),
     ],
-    ids=("a path", "a slash", "rank", "a path as rank", "a number", "nested", "no text", "many", "long"),
+    ids=(
+        "a path",
+        "a slash",
+        "rank",
+        "a path as rank",
+        "true as rank",
+        "a number",
+        "nested",
+        "no text",
+        "many",
+        "long",
+    ),
 )
 async def test_a_list_that_no_profd_sends_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bytes
@@ -231,6 +245,68 @@ async def test_a_host_that_sends_without_end_is_missing_and_the_others_are_there
     assert [one["host"] for one in written["traces"]] == ["n2"]
     assert "more than 1,048,576 bytes, which --host-bytes allows" in written["missing"][0]["why"]
     assert hostile.sent == (1 << 20) + (1 << 16)
+
+
+@pytest.mark.parametrize(("bound", "most"), [("COMMIT_TRACES_MAX", 8), ("COMMIT_BYTES_MAX", 1500)])
+async def test_a_host_that_says_too_much_for_anybody_to_read_is_missing_and_the_others_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bound: str, most: int
+) -> None:
+    monkeypatch.setattr(collecting, bound, most)
+    hostile = PlayedHost("n2", *(target(f"2abc{at}", rank=at) for at in range(7)))
+    hosts = PlayedHost("n1", target(rank=0)), hostile, PlayedHost("n3", target("3def"))
+    written = await collected(monkeypatch, tmp_path, *hosts)
+    assert [one["host"] for one in written["traces"]] == ["n1", "n3"]
+    assert [one["host"] for one in written["missing"]] == ["n2", "n9"]
+    assert re.match(rf"it has [\d,]+ .*: with others' these are more than {most:,}, ", written["missing"][0]["why"])
+    assert sorted(path.parent.name for path in tmp_path.rglob("meta.json")) == ["trace=1abc", "trace=3def"]
+
+
+async def test_hosts_that_all_have_much_are_all_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Other engines read captures that are too large for profctl."""
+    monkeypatch.setattr(collecting, "COMMIT_TRACES_MAX", 3)
+    hosts = [PlayedHost(f"n{at}", target(f"{at}a"), target(f"{at}b")) for at in range(3)]
+    assert len((await collected(monkeypatch, tmp_path, *hosts))["traces"]) == 6
+
+
+def test_what_is_collected_can_be_read() -> None:
+    assert collecting.COMMIT_TRACES_MAX == CAPTURE_TRACES_MAX
+    assert collecting.COMMIT_BYTES_MAX < COMMIT_BYTES_MAX
+
+
+async def test_a_host_that_never_ends_is_missing_and_the_others_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class First(PlayedHost):
+        async def leave(self) -> None:
+            monkeypatch.setattr(collecting, "HOST_SECONDS", 0.01)
+
+    class Slow(PlayedHost):
+        async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(collecting, "AT_ONCE", 1)
+    written = await collected(monkeypatch, tmp_path, First("n1", target()), Slow("n2", target("2def")))
+    assert [one["host"] for one in written["traces"]] == ["n1"]
+    assert written["missing"][0]["why"].startswith("it has not sent all within ")
+
+
+async def test_an_answer_that_nobody_has_thought_of_is_that_hosts_alone_and_nothing_of_it_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Strange(AskedByPrograms):
+        async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
+            if request.name == "export" and request.scope.capture == "c-2abcx":
+                assert list(tmp_path.rglob("host=n1/*/trace=1abc/meta.json"))
+                raise RecursionError("maximum depth")
+            async for piece in super().ask(request):
+                yield piece
+
+    hosts = Strange("n1", target(), target("2abc")), PlayedHost("n2", target("2def"))
+    written = await collected(monkeypatch, tmp_path, *hosts)
+    assert [one["host"] for one in written["traces"]] == ["n2"]
+    assert written["missing"][0]["why"] == "profctl could not go on here: RecursionError('maximum depth')"
+    assert not list(tmp_path.rglob("host=n1"))
 
 
 async def test_a_host_gets_no_more_of_the_disk_than_leaves_a_reserve(

@@ -154,10 +154,11 @@ async def test_a_host_that_says_nonsense_of_its_token_breaks_nothing(tmp_path, l
     ("answer", "says"),
     [
         (b'{"token": "a\\r\\nb: c"}', "none of a profd"),
+        (b"{}", "the relay has no token, and does not say why"),
         ('{"token": "\N{SNOWMAN}"}'.encode(), "none of a profd"),
         (b'{"error": "' + b"x" * 5000 + b'"}', "^x{1000}…$"),
     ],
-    ids=["lines", "letters", "words"],
+    ids=["lines", "nothing", "letters", "words"],
 )
 async def test_a_token_that_grpc_does_not_send_and_a_long_word_are_told_of_that_host(tmp_path, answer, says):
     """gRPC ended the whole command at such a token, for all hosts."""

@@ -9,6 +9,7 @@ from profclient.fleet import records
 from profclient.fleet.records import Record
 from profclient.fleet.way import Way
 
+SOMEBODY = 65534
 WAY = Way(("n1", "n2"), "ssh {host}", "/opt/python", 8, (("step {hosts}", ("n2",)),))
 
 
@@ -66,3 +67,41 @@ def test_the_latest_come_first_and_damaged_ones_hide_no_other():
     os.utime(records.folder() / "f2123456789ab.json", ns=(0, 2))
     assert [(written_ns, record.id[:2]) for written_ns, record in records.newest(3)] == [(3, "f3"), (1, "f1")]
     assert records.newest(1)[0][1].way == WAY
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
+@pytest.mark.parametrize("whose", ["", "profd", "profd/fleets"])
+def test_files_in_a_folder_of_somebody_else_say_nothing(tmp_path, whose):
+    """As after `su` without a dash: root would run the command that the caller of it has written there."""
+    records.write(Record("f0123456789ab", WAY))
+    os.chown(tmp_path / whose, SOMEBODY, SOMEBODY)
+    for asked in (lambda: records.find("f0"), lambda: records.newest(9)):
+        with pytest.raises(NotFoundError, match=r"another user can write there.*Set HOME"):
+            asked()
+    # AND nothing is written through links of theirs
+    with pytest.raises(PermissionError, match="another user"):
+        records.write(Record("f1123456789ab", WAY))
+    assert [path.name for path in records.folder().iterdir()] == ["f0123456789ab.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
+def test_a_folder_that_is_not_there_yet_is_whose_the_one_above_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs" / "state"))
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", SOMEBODY, SOMEBODY)
+    with pytest.raises(PermissionError, match="another user"):
+        records.write(Record("f1123456789ab", WAY))
+    os.chown(tmp_path / "theirs", 0, 0)
+    records.write(Record("f1123456789ab", WAY))
+    assert records.find("f1").id == "f1123456789ab"
+
+
+@pytest.mark.parametrize(("mode", "ours"), [(0o777, False), (0o1777, True), (0o755, True)])
+def test_a_folder_that_everybody_may_write_into_is_nobodys(tmp_path, mode, ours):
+    records.write(Record("f0123456789ab", WAY))
+    tmp_path.chmod(mode)
+    if ours:
+        assert records.find("f0").way == WAY
+    else:
+        with pytest.raises(NotFoundError, match="another user can write there"):
+            records.find("f0")

@@ -176,3 +176,22 @@ async def test_a_relay_that_sends_without_end_is_ended(played, monkeypatch):
     seat.take(bytes(900))
     assert [len(await seat.read()), len(await seat.read())] == [900, 0]
     assert "more than" in await seat.why_ended()
+
+
+async def test_ends_that_a_relay_makes_up_are_looked_at_a_few_times(monkeypatch):
+    """Each names 4,096 hosts, which takes longer than to say it: the other relays would hear nothing, and end."""
+    looked = []
+    monkeypatch.setattr(steps, "hosts_of", lambda nodes: looked.append(nodes) or ["n9"])
+    step = await steps.Step.started(["n1", "n2"], [sys.executable, "-c", ENDS], {})
+    await step.complete.wait()
+    assert looked == ["x[1-4096]"] * (4 * 2)
+    assert step.ended.endswith("exit code 7")
+    await step.close()
+
+
+ENDS = """
+import sys
+for _ in range(50):
+    print("srun: error: x[1-4096]: task 0: Killed", file=sys.stderr)
+sys.exit(7)
+"""

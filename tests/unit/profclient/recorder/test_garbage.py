@@ -66,6 +66,46 @@ def test_a_program_that_clears_the_list_ends_the_rows_alone(recorded: Recording)
     assert kept
 
 
+class Odd:
+    """A callable that takes itself for every other one, or asks to be left alone."""
+
+    def __init__(self, equal: bool) -> None:
+        self.equal, self.asked = equal, 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None: ...
+
+    def __eq__(self, other: object) -> bool:
+        self.asked += 1
+        return self.equal
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_callbacks_of_the_program_are_not_compared_and_stay(session: Recording, equal: bool) -> None:
+    odd, known = Odd(equal), gc.callbacks
+    known.insert(0, odd)
+    try:
+        HOOKS.start({})
+        assert sum(one is _recorder.on_collection for one in known) == 1
+        HOOKS.stop({})
+        assert [one is odd for one in known].count(True) == 1
+        assert not any(one is _recorder.on_collection for one in known)
+        assert odd.asked == 0
+    finally:
+        known[:] = [one for one in known if one is not odd and one is not _recorder.on_collection]
+
+
+def test_a_list_of_the_programs_in_that_place_is_not_the_collectors(
+    session: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = gc.callbacks
+    HOOKS.start({})
+    monkeypatch.setattr(gc, "callbacks", ())
+    HOOKS.stop({})
+    assert _recorder.on_collection not in known
+
+
 def test_it_stands_in_the_list_once(recorded: Recording) -> None:
     HOOKS.start({})
     assert gc.callbacks.count(_recorder.on_collection) == 1

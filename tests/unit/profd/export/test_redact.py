@@ -145,3 +145,15 @@ def test_redacted_and_compressed(trace: Path) -> None:
 def test_paths_in_names_of_any_length(text: str, left: str) -> None:
     shown = _Words(frozenset({PATHS})).plain(text)
     assert re.sub(r"path-[0-9a-f]{12}(\.\w+)?", "", shown) == left
+
+
+def test_numbers_beyond_a_double_stay_json(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(
+        json.dumps({"traceEvents": [event("aten::mm", 0, 9, **{"Input Dims": "@"})]}).replace('"@"', "[1e999]")
+    )
+    import_trace(path, tmp_path / "t")
+    for redact in (("values",), ("paths",), ("values", "paths")):
+        text = exported(tmp_path / "t", "chrome", redact=list(redact))[1].decode()
+        (op,) = named(json.loads(text, parse_constant=pytest.fail), name="aten::mm")
+        assert op["args"]["Input Dims"] == ["1e999"]

@@ -224,6 +224,24 @@ def test_any_line(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        b'{"now": 1e999, "samples": [[0, 1, [1]]]}',
+        b'{"now": 1, "samples": [[0, 1e999, [1]]]}',
+        b'{"now": 1, "samples": [[-1e999, 1, [1]]]}',
+        b'{"now": 1, "samples": [[0, 1, [1%s]]]}' % (b"0" * 400),
+        b'{"now": 1, "samples": [[0, 1%s, [1]]]}' % (b"0" * 100_000),
+        b"[" * 100_000,
+    ],
+    ids=("now", "end", "start", "a value", "digits", "nested"),
+)
+def test_numbers_that_no_sampler_counts_to(line: bytes) -> None:
+    """WHEN the reader's thread ended with another error THEN the lease of the counters would be kept for good."""
+    with pytest.raises((ValueError, RecursionError)):
+        Counters().take_untrusted(line)
+
+
+@pytest.mark.parametrize(
     ("process", "options", "word"),
     [
         (PROCESS, Options(no_gpu_metrics=True), "--no-gpu-metrics"),

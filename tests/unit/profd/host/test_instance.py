@@ -94,6 +94,21 @@ def test_a_state_directory_that_everybody_may_write_into_is_none(folder: Path) -
         check_ours(open_)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_state_directory_whose_place_another_user_can_take_is_none(folder: Path) -> None:
+    """They would put a link there to a directory of root's, between two starts or two calls."""
+    theirs, state = folder / "theirs", folder / "state"
+    for path in (theirs, theirs / "ours", state):
+        path.mkdir()
+    (theirs / "link").symlink_to(state)
+    check_ours(theirs / "ours")
+    os.chown(theirs, 4321, 4321)
+    for path in (theirs / "ours", theirs / "link"):
+        with pytest.raises(BadInput, match=rf"another user can .*, by {theirs}\."):
+            check_ours(path)
+    check_ours(state)
+
+
 def test_a_filesystem_mounted_within_the_state_directory(tmp_path: Path) -> None:
     state, mounted = tmp_path / "a state", tmp_path / "mountinfo"
     state.mkdir()

@@ -105,3 +105,12 @@ def test_an_op_leads_to_its_backward_function_and_back(tmp_path: Path) -> None:
     assert pairs == {0: [6], 1: [4], 2: [], 3: [], 4: [], 5: [], 6: []}
     forward = {row: (event(read, row=row)["forward"] or {}).get("row") for row in range(len(read))}
     assert forward == {0: None, 1: None, 2: None, 3: 1, 4: 1, 5: 0, 6: 0}
+
+
+def test_a_number_beyond_a_double_is_its_text(trace: TraceReader) -> None:
+    """An answer is JSON, and infinity is none: the page could not read it."""
+    table = table_of([Event("op", BEGIN, BEGIN + 10)])
+    rows, codes = np.array([0], dtype=np.int64), np.array([0], dtype=np.int32)
+    table.args[("shape", "json")] = ArgColumn("json", rows, codes, Dictionary([f"[1e999, 1, {'9' * 5000}]"]))
+    found = event(TraceReader(store(table, trace.directory.parent / "u", tracks=TRACKS)), row=0)
+    assert json.loads(json.dumps(found, allow_nan=False))["arguments"]["shape"] == ["1e999", 1, "9" * 5000]

@@ -135,6 +135,16 @@ def test_what_an_argument_may_not_be(argument: Any, value: object, says: str) ->
     assert str(refused.value) == says
 
 
+def test_a_refusal_shows_some_of_what_was_said_and_no_control_characters() -> None:
+    for question in QUESTIONS.values():
+        for argument in (one for one in question.arguments if one.choices):
+            said = "\0\x1b[2J\n" + "x" * 50_000
+            with pytest.raises(BadInput) as caught:
+                argument.checked([said] if isinstance(argument, Texts) else said)
+            assert str(caught.value).isprintable(), argument.name
+            assert len(str(caught.value)) < 1000, argument.name
+
+
 def test_what_nobody_knows() -> None:
     with pytest.raises(BadInput, match="there is no question 'tops'; there are: summary, top, tree"):
         find("tops")

@@ -17,7 +17,7 @@ from profd.offline import run_here
 from profd.query.captured import Member
 from profd.questions.reading import ReadLibrary
 from profd.segments.place import NULL
-from profd.store.cached import CachedRollups
+from profd.store.cached import CachedRollups, cache
 from profd.store.exported import COMMIT_FILE, ExportedStore
 from profd.trust.caller import Caller
 
@@ -369,3 +369,16 @@ def test_the_cache_is_bounded_and_need_not_be_there(root: Path, tmp_path: Path) 
     assert not any(tmp_path.glob("*/.staging-*"))
     (tmp_path / "file").touch()
     assert Asker(root, tmp_path / "file").top() == told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
+@pytest.mark.parametrize("whose", ["", "cache", "cache/profd", "cache/profd/rollups"])
+def test_nothing_is_kept_or_removed_in_a_cache_of_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """As after `su` without a dash: `rollups` may be a link of theirs, and what is too much in it goes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "cache/profd/rollups").mkdir(parents=True)
+    assert cache() == tmp_path / "cache/profd/rollups"
+    os.chown(tmp_path / whose, 65534, 65534)
+    assert cache() is None
