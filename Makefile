@@ -18,22 +18,22 @@ $(VENV)/.installed: pyproject.toml $(NATIVE)
 	@touch $@
 
 .venv-tf/.installed: ## TensorFlow in an environment of its own, for the tests that look for it there
-	@$(PYTHON) -m venv .venv-tf && .venv-tf/bin/python -m pip -q install tensorflow-cpu grpcio click rich
+	@$(PYTHON) -m venv .venv-tf && .venv-tf/bin/python -m pip -qq install tensorflow-cpu grpcio click rich
 	@touch $@
 
 .venv-jax/.installed: tools/make_jax_env
 	@if tools/make_jax_env $(PYTHON) .venv-jax; then touch $@; else echo "no jax: the tests of real JAX processes are skipped"; fi
 
 .venv-engines/.installed: ## engines that read stored traces (1.2 GB), for the tests that run their queries
-	@$(PYTHON) -m venv .venv-engines && .venv-engines/bin/python -m pip -q install chdb==4.4.0 duckdb fastparquet pandas polars pyarrow \
+	@$(PYTHON) -m venv .venv-engines && .venv-engines/bin/python -m pip -qq install chdb==4.4.0 duckdb fastparquet pandas polars pyarrow \
 	  && touch $@ || echo "no engines: the tests of docs/store.md run with pyarrow and DuckDB alone"
 
 .venv-spark/.installed: ## Spark and Ray, in an environment of their own (1.3 GB)
-	@$(PYTHON) -m venv .venv-spark && .venv-spark/bin/python -m pip -q install 'pyspark>=4.0' 'ray[data]' aiohttp pandas
+	@$(PYTHON) -m venv .venv-spark && .venv-spark/bin/python -m pip -qq install 'pyspark>=4.0' 'ray[data]' aiohttp pandas
 	@touch $@
 
 .bench/xprof/.installed: ## XProf, which tests and bench ask for the lines that it derives
-	@$(PYTHON) -m venv .bench/xprof && .bench/xprof/bin/python -m pip -q install xprof==2.24.2
+	@$(PYTHON) -m venv .bench/xprof && .bench/xprof/bin/python -m pip -qq install xprof==2.24.2
 	@touch $@
 
 demo: env ## profd, a real training loop, a 3 s capture and its answer; minutes, the first time
@@ -52,7 +52,7 @@ test-engines: env .venv-spark/.installed ## the queries of docs/store.md and doc
 	@PROFD_TEST_ENGINES=1 PROFD_TEST_LONG=1 $(BIN)/python -m pytest -q -rs -k 'Spark or Ray' tests/unit/profd/segments/test_engines.py tests/integration/fleet/test_ssh_between_hosts.py
 
 chromium: env ## a Chromium for the tests of the pages, where there is none, and what drives it
-	@$(BIN)/python -m pip -q install 'playwright>=1.50'
+	@$(BIN)/python -m pip -qq install 'playwright>=1.50'
 	@command -v chromium-headless-shell chromium google-chrome >/dev/null \
 		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && apt-get -qq install -y chromium-headless-shell >/dev/null; } \
 		|| $(BIN)/python -m playwright install --with-deps --only-shell chromium
@@ -117,8 +117,8 @@ sanitize: env ## the native code's tests under ASan and UBSan
 	@tools/sanitize $(VENV)
 
 .venv-docs/.installed: pyproject.toml
-	@$(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip -q install --upgrade 'pip>=25.1'
-	@.venv-docs/bin/python -m pip -q install --group docs && touch $@
+	@$(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip -qq install --upgrade 'pip>=25.1'
+	@.venv-docs/bin/python -m pip -qq install --group docs && touch $@
 
 docs: .venv-docs/.installed ## the pages as a web site in build/site; every link between pages is checked
 	@tools/make_docs .venv-docs build/site

@@ -208,13 +208,13 @@ double positive(const char* word, double most) {
   return value;
 }
 
+}  // namespace
+
 [[noreturn]] void refuse_unknown(const char* why) {
   const std::string line = std::string("Error: Failed to find an interpreter whose layout is known: ") + why + "\n";
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) ::_exit(kUnknownStatus);
   ::_exit(kUnknownStatus);
 }
-
-}  // namespace
 
 [[noreturn]] void sample_stacks(char** arguments) {
   const auto target = static_cast<pid_t>(number(arguments[2]));

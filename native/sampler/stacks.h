@@ -6,6 +6,9 @@ namespace profd::sampler {
 inline constexpr int kStacksArguments = 3;  // OUTPUT RATE SECONDS, behind those of `confine`
 inline constexpr int kUnknownStatus = 3;    // the target has no interpreter that it knows
 
+// Say why, and end with that status.
+[[noreturn]] void refuse_unknown(const char* why);
+
 // Sample RATE times a second, which need not be whole, for SECONDS at most, and write what py-spy would to the pipe
 // OUTPUT: once in each period, at any moment in it, so that nothing keeps step with it. SIGINT ends it, and what it has
 // is written. Prints py-spy's sentences: when it begins, that it is late, how many samples there were.

@@ -214,16 +214,19 @@ bool Threads::find_top(ThreadState& thread, const Batch& batch, std::uint64_t& t
   return known;
 }
 
-// From the innermost frame out. False: it leads nowhere, or does not end.
+// From the innermost frame out, kDepthMax of them. False: it leads nowhere.
 bool Threads::walk(ThreadState& thread, std::uint64_t top) {
   const Layout& layout = python_.layout;
   walked_.clear();
   looked_.clear();
   pieces_used_ = 0;
+  cut_ = false;
   for (std::uint64_t address = top; address != 0;) {
+    cut_ = walked_.size() == kDepthMax;
+    if (cut_) break;
     const char* said = copy_of(thread, address);
     if (said == nullptr) said = fetch(address);
-    if (said == nullptr || walked_.size() >= kDepthMax) return false;
+    if (said == nullptr) return false;
     walked_.push_back({address, load<std::uint64_t>(said + layout.code), load<std::uint8_t>(said + layout.owner)});
     looked_.push_back(state_of(said));
     address = load<std::uint64_t>(said + layout.previous);
@@ -285,6 +288,7 @@ bool Threads::name_all() {
 // It begins where the thread's stack of frames does. A frame that is being made, or a generator's that is resumed or
 // yields, leads to none for a moment.
 bool Threads::is_rooted(const ThreadState& thread) const {
+  if (cut_) return true;  // so many that follow each other are no accident
   for (const Frame& frame : walked_) {
     if (frame.owner == kOwnedByC) continue;
     const bool first = frame.owner == kOwnedByThread && (frame.address & kInPage) == kOutermost;
@@ -380,6 +384,7 @@ bool Threads::push_next(const ThreadState& thread) {
 
 void Threads::collect_names() {
   named_.clear();
+  if (cut_) named_.push_back(codes_.texts().number(front_of("", 0, kLeftOut)));
   for (const FrameState& frame : looked_) {
     if (frame.text != kNoText) named_.push_back(frame.text);
   }
@@ -394,7 +399,7 @@ void Threads::accept(ThreadState& thread) {
   make_spans(thread.stack, thread.spans);
   const auto of_python = std::find_if(thread.stack.begin(), thread.stack.end(),
                                       [](const Frame& frame) { return frame.owner != kOwnedByC; });
-  if (of_python != thread.stack.end()) thread.root = of_python->address;
+  if (of_python != thread.stack.end() && !cut_) thread.root = of_python->address;
 }
 
 }  // namespace profd::sampler

@@ -15,7 +15,8 @@ namespace profd::sampler {
 
 inline constexpr std::size_t kInterpretersMax = 256;
 inline constexpr std::size_t kThreadsMaxOfProcess = 4096;
-inline constexpr std::size_t kDepthMax = 16'000;  // the decoder takes 16,384
+inline constexpr std::size_t kDepthMax = 16'000;  // the decoder takes 16,384; of a deeper stack these are the innermost
+inline constexpr char kLeftOut[] = "(more than 16,000 calls deep: the outer ones are left out)";
 inline constexpr std::size_t kPieceBytes = 4096 + kFrameBytes;
 inline constexpr std::size_t kPiecesMax = 2048;  // that a walk may miss
 inline constexpr int kLooks = 6;                   // at a stack that changes while it is read, before it is dropped
@@ -121,6 +122,7 @@ class Threads {
   bool listed_ = false;                 // this sample has seen all threads
   // Of the thread that is looked at, this time, and the time before: outermost first.
   std::vector<Frame> walked_, before_;
+  bool cut_ = false;                    // walked_ is the inner end of a deeper one
   std::vector<int> named_;              // the texts of walked_, shims left out
   std::vector<FrameState> looked_, looked_before_;  // the rest of their frames
   std::deque<Piece> pieces_;            // memory that a walk missed

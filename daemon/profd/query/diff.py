@@ -271,14 +271,13 @@ def _answer(traces: list[list[tuple[Side, Paths]]], by: str, sources: list[str])
     first, second = sides
     changes = Changes.of(first.measure(per_step), second.measure(per_step), known)
     whole = [Changes.of(first.step_time(), second.step_time(), known).step()] if per_step else []
-    warning = unlike(*sources)
     return {
         "by": by,
         "per": "step" if per_step else "trace",
         "steps": steps,
         "recorded_ns": [side.recorded_ns for side in sides],
         "outside_steps_ns": [side.outside_ns() for side in sides] if per_step else None,
-        "message": " ".join(text for text in (weakness(per_step, noisy), warning) if text) or None,
+        "message": message_of(unlike(*sources), weakness(per_step, noisy)),
         "sources": [source or None for source in sources],
         "totals": whole + changes.totals(),
         "rows": changes.largest(paths, DIFF_ROWS_MAX, by_path=by == "path"),
@@ -286,8 +285,13 @@ def _answer(traces: list[list[tuple[Side, Paths]]], by: str, sources: list[str])
     }
 
 
+def message_of(*remarks: str | None) -> str | None:
+    """What stands below a comparison; None: nothing does."""
+    return "; ".join(text for text in remarks if text) or None
+
+
 def weakness(per_step: bool, noisy: bool) -> str | None:
-    """Of a comparison, as a sentence. `noisy`: how much steps differ by themselves is known."""
+    """Of a comparison. `noisy`: how much steps differ by themselves is known."""
     if not per_step:
         return "not both traces mark steps: what they recorded is compared in all, however long that was"
     if not noisy:

@@ -21,7 +21,7 @@ from profd.limits import MERGED_PATHS_MAX, MERGED_SIDE_PATHS_MAX
 from profd.query import rules
 from profd.query.captured import Captured, Member
 from profd.query.changes import number
-from profd.query.diff import step_of_each, unlike, weakness, without_line
+from profd.query.diff import message_of, step_of_each, unlike, weakness, without_line
 from profd.query.hottest import hottest
 from profd.query.merged import calls_of, until_of
 from profd.query.merged_paths import times_of, words_of
@@ -179,12 +179,11 @@ def _answer(sides: Sequence[_MergedSide], limit: int) -> dict[str, Any]:
             }
         return found
 
-    remarks = (weakness(per_step, True), unlike(*(side.source for side in sides)))
     return {
         "per": "step" if per_step else "trace",
         "steps": [side.steps for side in sides],
         "outside_steps_ns": [side.outside_ns() for side in sides] if per_step else None,
-        "message": " ".join(text for text in remarks if text) or None,
+        "message": message_of(unlike(*(side.source for side in sides)), weakness(per_step, True)),
         "sources": [side.source or None for side in sides],
         "paths": len(tree),
         "left_out": len(tree) - len(shown),

@@ -163,12 +163,7 @@ def test_disable_is_durable_and_told(daemon: RunningDaemon) -> None:
         asked = capture.SetEnabledRequest(enabled=enabled, why="maintenance")
         captures.SetEnabled(asked, metadata=daemon.metadata(), timeout=SECONDS)
 
-    if os.getuid() != 0:
-        with pytest.raises(grpc.RpcError) as refused:
-            switch(False)
-        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-        return
-    switch(False)
+    switch(False)  # root's, or of whoever runs the daemon
     try:
         start = capture.StartCaptureRequest(selector=capture.Selector(pids=[os.getpid()]))
         start.options.duration_ns = 10**9

@@ -150,6 +150,18 @@ Own(name="own", daemon=True).start()
 odd(hold)
 """
 
+DEEP = """
+import sys, threading
+sys.setrecursionlimit(1_000_000)
+def leaf():
+    print("ready", flush=True)
+    input()
+def down(left):
+    if left: down(left - 1)
+    else: leaf()
+down(100_000)
+"""
+
 # Functions that do nothing but call each other, as this says.
 CALLS: dict[str, set[str]] = {
     "<module>": {"main"},
@@ -287,6 +299,21 @@ async def test_strings_are_cut_and_half_characters_are_question_marks(interprete
     assert other[0][0].endswith("): own")
     assert stack[0][0] == f"thread ({job.pid}): ?" + "n" * 4095
     assert stack[2][:2] == ("x" * 4096, "half ? a character")
+
+
+@pytest.mark.parametrize("interpreter", interpreters())
+async def test_of_a_stack_deeper_than_any_limit_the_inner_end_is_seen(interpreter: str) -> None:
+    with program(interpreter, DEEP) as job:
+        found = await read(job.pid, 10, 1)
+    samples, errors = counted(found.said)
+    assert errors == 0 < samples, found.said
+    (stack,) = deepest(found.stacks).values()
+    names = [name for name, _, _ in stack]
+    assert names[:2] == [
+        f"thread ({job.pid}): MainThread",
+        "(more than 16,000 calls deep: the outer ones are left out)",
+    ]
+    assert names[2:] == ["down"] * 15_999 + ["leaf"]
 
 
 @pytest.mark.parametrize("interpreter", interpreters())

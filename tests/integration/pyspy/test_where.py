@@ -64,6 +64,34 @@ async def test_a_join_names_the_thread_whose_end_it_waits_for(native: bool) -> N
     assert not threads["holder"].joins
 
 
+# `threading` takes any string.
+ODD_NAMES = r"""
+import threading, time
+for name in ["plain", "half \ud800 a character", "red\x1b[31m", "\n", "名前", "long" * 2000]:
+    threading.Thread(target=time.sleep, args=(600,), name=name, daemon=True).start()
+nameless = threading.Thread(target=time.sleep, args=(600,), daemon=True)
+nameless.start()
+nameless._name = ""
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_one_odd_name_leaves_the_others_theirs() -> None:
+    with running(ODD_NAMES) as job:
+        threads = await stacks(process_of(job))
+    odd = "\N{REPLACEMENT CHARACTER}"
+    names = {"MainThread", "plain", "half ? a character", f"red{odd}[31m", odd, "名前", "long" * 256, ""}
+    assert {thread.name for thread in threads} == names
+    assert threads[0].name == "MainThread"
+
+
+async def test_a_main_thread_without_a_name_has_the_usual_one() -> None:
+    with running("print('ready', flush=True)\ninput()\n") as job:
+        (thread,) = await stacks(process_of(job))
+    assert thread.name == "MainThread"
+
+
 async def test_a_look_at_locks_has_no_warden(monkeypatch: pytest.MonkeyPatch) -> None:
     wardens, started, programs, spawn = 0, tool._start_warden, list[str](), tool.spawn
 

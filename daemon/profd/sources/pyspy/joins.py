@@ -1,4 +1,4 @@
-"""Which thread waits for which: for its end, and for a lock that it holds.
+"""Which thread waits for which: for its end, and for a lock that it holds; and what threads are called.
 
 `self` of threading.Thread.join is `self` of the other one's first frame, which py-spy reads with local variables. They
 do not tell who holds a lock: `locks` reads that.
@@ -6,17 +6,21 @@ do not tell who holds a lock: `locks` reads that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from profd.model.frame import Frame
 
 # py-spy's words for an object that it has no more of: "<Thread at 0x7f81f09ed990>", of a subclass by its name.
 _HELD: Final = re.compile(r"(\d{1,10}) (thread|ident) (\d{1,20})")
 _GIL: Final = re.compile(r"(\d{1,10}) gil")
+_NAMED: Final = re.compile(r"(\d{1,20}) (.+)")
 _OBJECT: Final = re.compile(r" at (0x[0-9a-f]{1,16})>\Z")
 
 
@@ -68,6 +72,16 @@ def wait_for_gil(said: bytes) -> frozenset[int]:
     """The threads that wait for the interpreter's lock, of what `locks` printed."""
     lines = said.decode("ascii", "replace").splitlines()
     return frozenset(int(found[1]) for line in lines if (found := _GIL.fullmatch(line)))
+
+
+def named(said: bytes) -> dict[int, str]:
+    """Name by the ident of a thread, of what `names` printed. What is none is left out."""
+    found: dict[int, str] = {}
+    for line in said.decode("utf-8", "replace").splitlines():
+        if (words := _NAMED.fullmatch(line)) is not None:
+            with contextlib.suppress(msgspec.DecodeError):
+                found[int(words[1])] = msgspec.json.decode(f'"{words[2]}"', type=str)
+    return found
 
 
 def _of_thread(frame: Frame, function: str) -> bool:

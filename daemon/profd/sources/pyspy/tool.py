@@ -46,6 +46,7 @@ _GONE_LOOK_SECONDS: Final = 0.01  # from its end until asyncio has seen it
 _LEFT_LOOK_SECONDS: Final = 1.0
 FULL_SHARE: Final = 0.5
 READER: Final = "stacks"  # of the programs in profd-sampler: reads stacks itself (native/sampler/stacks.h)
+NAMES: Final = "names"  # names of threads (native/sampler/called.h)
 UNKNOWN_STATUS: Final = 3  # of its end, where it does not know the target's interpreter
 HELD_SECONDS: Final = 2.0  # after its end, for what it printed to be read
 LINES_KEPT: Final = 40
@@ -90,7 +91,7 @@ _ERRORS: Final[tuple[tuple[str, Reason, str], ...]] = (
         Reason.NO_SOURCE,
         "It has no interpreter that this py-spy knows: one that is just starting, that was built "
         "in another way (musl, stripped, 32-bit), or that is newer than this py-spy. Or its calls are more than 4,096 "
-        "deep: py-spy reads no such stack (profctl start --source sdk --stacks records calls from the inside).",
+        "deep: py-spy reads no such stack (profctl start --source pyspy has its inner end, on CPython 3.11 to 3.13).",
     ),
 )
 
@@ -160,7 +161,7 @@ async def spawn(
         left = f"{SAMPLERS_LEFT_MAX} earlier ones of this user were killed and have not gone (a disk that is dead?)"
         raise OSError(errno.EBUSY, f"{left}; try again when they have")
     secret = os.urandom(calls.SECRET_BYTES)
-    reads = what == READER
+    reads = what in (READER, NAMES)
     told = _filters(os.uname().machine, confinement, None if reads else secret)
     with contextlib.ExitStack() as opened:
         # What executes nothing has no use for the number that would let it.
@@ -313,7 +314,7 @@ def _take_no_descriptors(stream: asyncio.StreamReader | None) -> None:
 
 
 def _alone(what: str) -> tuple[str, ...]:
-    """The program that becomes a sampler (`launch`), is one (`stacks`), looks at locks (`locks`), or is a `warden`."""
+    """The program: it is, or becomes, a sampler (`stacks`, `launch`), is a `warden`, or looks at `names` or `locks`."""
     return str(_SAMPLER), what
 
 

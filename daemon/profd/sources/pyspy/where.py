@@ -19,7 +19,7 @@ from profd.model.frame import Frame
 from profd.model.text import printable_text
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
-from profd.sources.pyspy.joins import Selves, held, joined, wait_for_gil, waits_in_join
+from profd.sources.pyspy.joins import Selves, held, joined, named, wait_for_gil, waits_in_join
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.stack import ThreadStack, completed, marked
 from profd.sources.pyspy.target import Target
@@ -92,12 +92,27 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
         raise Denied(f"{now.reason} {now.fix}")
     how = "--native" if native else _UNPAUSED
     seen = await _look(target, accepted, how)
+    seen = await _with_names(target, seen, accepted)
     threads = await asyncio.to_thread(_in_order, seen, target.process.id.pid)  # of a hundred thousand frames, perhaps
     if not native:  # else it was paused while it was read, and begins in the C library
         threads = await _look_again(target, marked(threads), accepted)
     threads = await _with_joins(target, threads, accepted)
     idents = {thread.thread_id: thread.os_thread_id for thread in seen if thread.os_thread_id}
     return await _with_holders(target, threads, accepted, idents)
+
+
+async def _with_names(target: Target, seen: list[_RawThread], accepted: Accepted) -> list[_RawThread]:
+    """The same threads, by name. py-spy has no name for any where one is odd: half a character, or very long."""
+    if not seen or any(thread.thread_name for thread in seen):
+        return seen
+    with contextlib.suppress(TimeoutError, ProfdError):
+        async with asyncio.timeout(_LOOKS_AGAIN_SECONDS):
+            idents = [str(thread.thread_id) for thread in seen]
+            said = await _said(target, accepted, None, idents, native=False, what=tool.NAMES)
+        names = await asyncio.to_thread(named, said)
+        for thread in seen:
+            thread.thread_name = names.get(thread.thread_id)
+    return seen
 
 
 async def _look_again(target: Target, threads: list[ThreadStack], accepted: Accepted) -> list[ThreadStack]:
@@ -174,16 +189,16 @@ async def _dump(target: Target, accepted: Accepted, *how: str) -> bytes:
 
 
 async def _said(
-    target: Target, accepted: Accepted, program: Path | None, arguments: list[str], *, native: bool
+    target: Target, accepted: Accepted, program: Path | None, arguments: list[str], *, native: bool, what: str = "locks"
 ) -> bytes:
-    """What py-spy prints, or `locks` where there is no program; ProfdError as of `_dump`."""
+    """What py-spy prints, or `what` of profd-sampler where there is no program; ProfdError as of `_dump`."""
     _check(accepted)
     pid = target.process.id.pid
     try:
         confinement = await asyncio.to_thread(confine, target.process, native)
         if program is None:  # it opens no library, so nobody need hand one over
             confinement = dataclasses.replace(confinement, warden=False)
-        pyspy = await tool.spawn(program, arguments, confinement, "launch" if program else "locks")
+        pyspy = await tool.spawn(program, arguments, confinement, "launch" if program else what)
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
     said, words = bytearray(), deque[str](maxlen=tool.LINES_KEPT)
@@ -253,10 +268,12 @@ def _failure(pid: int, complaints: deque[str]) -> ProfdError:
 
 
 def _in_order(threads: list[_RawThread], pid: int) -> list[ThreadStack]:
-    """The main thread first."""
-    return sorted(
-        map(_stack, threads), key=lambda stack: (stack.name != "MainThread" and stack.thread != pid, stack.thread)
+    """The main thread first, by its usual name where the program has not named it."""
+    named = (
+        dataclasses.replace(stack, name="MainThread") if stack.thread == pid and not stack.name else stack
+        for stack in map(_stack, threads)
     )
+    return sorted(named, key=lambda stack: (stack.name != "MainThread", stack.thread))
 
 
 def _decoded(said: bytes, pid: int) -> list[_RawThread]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -280,3 +281,12 @@ def test_traces_of_different_sources_are_compared_with_a_warning(
     says = answer["message"] or ""
     assert says.startswith(f"warning: A was recorded by {sources[0]}, B by {sources[1]}") is warned
     assert bool(answer["message"]) is warned
+
+
+def test_two_remarks_are_two(tmp_path: Path) -> None:
+    first, second = (
+        TraceReader(store(table_of(steps_of([100] * count)), tmp_path / source, source=source))
+        for count, source in ((2, "sdk"), (5, "pyspy"))
+    )
+    said = diff(first, second)["message"]
+    assert re.fullmatch(r"warning: A was recorded by sdk, B by pyspy, .* one source; fewer than \d steps .*", said)

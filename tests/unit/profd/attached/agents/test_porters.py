@@ -473,6 +473,7 @@ async def test_one_that_has_streams_is_needed(served: Served, monkeypatch: pytes
     await eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
+@pytest.mark.skipif(not ROOT, reason="only root sees which descriptors a porter has")
 async def test_it_closes_what_it_is_to_behind_us(served: Served) -> None:
     """Were it first, our own close would be the last, and wait."""
     reading, writing = os.pipe()

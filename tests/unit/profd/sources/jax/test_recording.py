@@ -270,7 +270,7 @@ async def test_a_process_that_dies_while_it_hands_over(tmp_path: Path, monkeypat
         port = int(job.stdout.readline())
         target = ProcessTable().get(job.pid)
         assert target is not None
-        bench = Bench(tmp_path, port, job=Process(target.id, 1, 0, 0, "me", "job", xla=True))
+        bench = Bench(tmp_path, port, job=Process(target.id, 1, target.uid, target.gid, "me", "job", xla=True))
         brought = await bench.record(Options(duration_ns=50 * SECOND))
     assert (brought.state, brought.reason) == (State.DRAINING, Reason.TARGET_ENDED)
     assert [Path(file.path).name for file in brought.files] == ["window-001.xplane.pb"]
