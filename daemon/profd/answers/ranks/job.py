@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from profd.answers.finding import time
 from profd.answers.ranks.matched import Matched, matched
 from profd.answers.ranks.of_rank import Rank, look_at
+from profd.answers.ranks.recorded import numbered_alike
 from profd.errors import Exhausted
 from profd.query.captured import Captured, LeftOut, Member
 
@@ -41,6 +42,10 @@ def job_of(capture: Captured) -> Job:
             left_out.append(LeftOut(other.member, why))
         found[key] = rank
     ranks = [one for one in found.values() if _takes_part(one, len(found), left_out)]
+    ranks = [
+        replace(one, recorded=alike)
+        for one, alike in zip(ranks, numbered_alike([one.recorded for one in ranks]), strict=True)
+    ]
     world = max((size for one in ranks if (size := world_of(one)) is not None), default=None)
     return Job(ranks, matched([one.recorded for one in ranks], [one.clock for one in ranks]), left_out, world)
 
