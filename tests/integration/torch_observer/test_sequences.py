@@ -134,6 +134,6 @@ def test_a_recorder_of_the_usual_size_is_not_asked(daemon: RunningDaemon, tmp_pa
     [remark] = [remark for remark in answer["remarks"] if "sequence" in remark]
     assert remark == (
         "Groups and sequence numbers are not recorded (rank 0, rank 1: their flight recorder was not asked (of "
-        "attached processes it is with TORCH_FR_BUFFER_SIZE=300 or less))."
+        "attached processes it is at the end of a window with TORCH_FR_BUFFER_SIZE=300 or less))."
     )
     assert {row["group"] for row in answer["collectives"]} == {None}

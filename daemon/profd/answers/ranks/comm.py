@@ -64,7 +64,8 @@ def _unnumbered(job: Job) -> list[str]:
     if not found:
         return []
     whose = "; ".join(f"{named(some)}: {why}" for why, some in found.items())
-    remedy = f" (of attached processes it is with TORCH_FR_BUFFER_SIZE={RECALL_AT_END_COLLECTIVES_MAX} or less)"
+    small = f"TORCH_FR_BUFFER_SIZE={RECALL_AT_END_COLLECTIVES_MAX} or less"
+    remedy = f" (of attached processes it is at the end of a window with {small})"
     return [f"Groups and sequence numbers are not recorded ({whose}{remedy if NOT_ASKED in found else ''})."]
 
 
