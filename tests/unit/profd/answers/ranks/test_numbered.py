@@ -11,6 +11,8 @@ import pytest
 from profd.answers.ranks.numbered import NOT_ASKED, NOT_FITTING, Numbered, Rows, numbered, when_called
 from profd.model.remembered import RememberedCall
 
+from tests.corpus.answers import seeds
+
 MS = 1_000_000
 THREADS = 2  # of a group
 SIZES = {"0 default_pg": (16,), "1": (50, 60, 70)}  # by group, of each call in turn
@@ -75,7 +77,7 @@ def wrong(found: Numbered, one: Played) -> int:
 @pytest.mark.parametrize("sized", [True, False], ids=["sizes", "no sizes"])
 def test_a_small_recorder_numbers_the_whole_window(sized: bool, burst: int) -> None:
     """GIVEN the last 40 calls of two groups WHEN no row was lost THEN all rows have their group and their number."""
-    for seed in range(20):
+    for seed in seeds("numbered"):
         one = played(seed, burst=burst)
         rows = one.rows if sized else replace(one.rows, elements=[0] * len(one.truth))
         found = numbered(rows, one.calls[-40 - 4 * (burst + 1) :], whole=True)
@@ -88,13 +90,13 @@ def test_a_small_recorder_numbers_the_whole_window(sized: bool, burst: int) -> N
 @pytest.mark.parametrize("sized", [True, False], ids=["sizes", "no sizes"])
 def test_groups_that_are_called_at_once_are_told_apart_or_not_at_all(sized: bool) -> None:
     right = 0
-    for seed in range(60):
+    for seed in range(3 * len(seeds("numbered"))):
         one = played(seed, waits=False)
         rows = one.rows if sized else replace(one.rows, elements=[0] * len(one.truth))
         found = numbered(rows, one.calls[-100:], whole=True)
         right += sorted(told(found)) == sorted(one.truth)
         assert wrong(found, one) == 0
-    assert right == 60 or not sized
+    assert right == 3 * len(seeds("numbered")) or not sized
 
 
 def test_rows_before_the_first_remembered_call_are_not_counted_where_some_were_lost() -> None:
