@@ -15,10 +15,11 @@ from profd.answers.ranks.recorded import recorded
 from profd.segments.reader import TraceReader
 
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-RANKS, KEPT, SIZES = 2, 150, 5
+RANKS, KEPT, SIZES = 2, 60, 5
 FIRST = 16  # elements of a call of the second group; each further one has one more, SIZES in turn
 
 RANK = f"""
@@ -97,19 +98,27 @@ def record(daemon: RunningDaemon, pids: list[int]) -> tuple[str, list[Path]]:
     command = [str(Path(sys.executable).with_name("profctl")), *words]
     done = subprocess.run(command, env=daemon.environ, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    traces = [trace for trace in asked(daemon, "list") if trace["pid"] in pids]
-    assert len(traces) == RANKS
+    traces = [trace for trace in asked(daemon, "list") if trace["pid"] in pids][:RANKS]  # the newest first
+    assert len({trace["capture"] for trace in traces}) == 1
     return traces[0]["capture"], [daemon.state_dir / "traces" / trace["id"] for trace in traces]
+
+
+def with_more_calls(capture: str, traces: list[Path]) -> tuple[str, list[Path]] | None:
+    """The same; None where a rank had no more calls than its recorder keeps, as on a host that is busy enough."""
+    more = all(len(recorded(TraceReader(trace))) > 2 * KEPT for trace in traces)
+    return (capture, traces) if more else None
 
 
 def test_collectives_have_the_groups_and_numbers_that_the_recorder_remembers(
     daemon: RunningDaemon, tmp_path: Path
 ) -> None:
-    """GIVEN a recorder of 150 calls WHEN a window has some hundred THEN each has the group and the number of its call:
-    sizes tell which call of the second group it is, also of those that are no longer remembered.
+    """GIVEN a recorder of 60 calls WHEN a window has more THEN each has the group and the number of its call: sizes
+    tell which call of the second group it is, also of those that are no longer remembered.
     """
     with job(daemon, tmp_path, KEPT) as pids:
-        capture, traces = record(daemon, pids)
+        recorded_more = until(lambda: with_more_calls(*record(daemon, pids)), "a window has more calls than are kept")
+    assert recorded_more is not None
+    capture, traces = recorded_more
     answer = asked(daemon, "comm", capture)
     assert not any("sequence" in remark for remark in answer["remarks"]), answer["remarks"]
     matched = {row["group"]: row["count"] for row in answer["collectives"] if row["matched"]}
@@ -120,7 +129,6 @@ def test_collectives_have_the_groups_and_numbers_that_the_recorder_remembers(
         found = recorded(reader)
         second = [at for at in range(len(found)) if found.group[at] == "1"]
         numbers = found.sequence[second]
-        assert len(second) > 60  # more than are remembered of that group and the other
         assert sorted(numbers.tolist()) == list(range(numbers.min(), numbers.min() + len(numbers)))
         elements = [int(found.bytes[at]) // 4 for at in second]
         fits = [size == FIRST + number % SIZES for size, number in zip(elements, numbers.tolist(), strict=True)]

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from profd.attached.agents.agent import Agent, Arm, Armed, ArmOrder, NotArmed
 from profd.attached.agents.protocol import Status
-from profd.attached.sdk import handover, orphans, planning, remembered, torch_file
+from profd.attached.sdk import handover, orphans, planning, torch_file
 from profd.attached.sdk.guard import ABORT, OverheadGuard, kinds
 from profd.attached.sdk.handover import SdkParts
 from profd.attached.sdk.outcome import Ending, Facts, cost, explain, explain_gpu, how_timed, steps, versions
@@ -185,7 +185,7 @@ class SdkRecorder:
     @contextlib.asynccontextmanager
     async def _recalling(self, arm: Arm) -> AsyncIterator[asyncio.Future[RawFile | str | None]]:
         """What its flight recorder remembers is asked at once: the job goes on, and the recorder forgets."""
-        recalling = asyncio.ensure_future(remembered.take(self._agent, self._session, arm))
+        recalling = asyncio.ensure_future(self._parts.recalls.take(self._agent, self._session, arm))
         try:
             yield recalling
         finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from profd.attached.agents.protocol import PacketKind
+from profd.attached.sdk import remembered
 from profd.limits import RECALL_AT_END_BYTES_MAX
 from profd.model.capture import Recording
 from profd.model.remembered import REMEMBERED
@@ -61,7 +62,7 @@ async def test_one_that_may_hold_up_its_job_or_has_nothing_to_say_is_not_asked(
     ("said", "why"),
     [
         (None, "not recorded: torch is not loaded"),
-        (SAID.ljust(RECALL_AT_END_BYTES_MAX + 1), f"said {RECALL_AT_END_BYTES_MAX + 1} bytes"),
+        (SAID.ljust(RECALL_AT_END_BYTES_MAX + 1), f"its flight recorder said {RECALL_AT_END_BYTES_MAX + 1} bytes"),
     ],
     ids=["nothing", "too much"],
 )
@@ -76,4 +77,15 @@ async def test_why_there_is_no_answer_is_a_warning(rig: Rig, said: bytes | None,
     done = await recording
     assert [file.format for file in done.files] == ["chunks"]
     assert any(why in warning for warning in done.warnings), done.warnings
+    fake.close()
+
+
+async def test_others_that_are_silent_are_waited_for_no_longer_than_that(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "RECALL_AT_END_SECONDS", 0.0)
+    fake = await rig.attach(**SMALL)
+    done = await (await stopped(rig, fake))
+    assert [file.format for file in done.files] == ["chunks"]
+    assert any("others of its user were asked meanwhile" in warning for warning in done.warnings)
     fake.close()
