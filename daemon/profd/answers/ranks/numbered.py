@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ from profd.model.remembered import RememberedCall
 
 SLACK_NS: Final = 50_000  # by which a row may begin before its call, by clocks that are read one after the other
 SURE: Final = 2 / 3  # of the rows of a thread are of its group
+_NONE: Final = np.zeros(0, dtype=np.int64)
 NOT_ASKED: Final = "their flight recorder was not asked"
 NOT_FITTING: Final = "what their flight recorder remembers does not fit these rows"
 
@@ -102,12 +103,20 @@ def when_called(
 ) -> Array:
     """Of each row when its call began: rows and calls of one kind (operation, elements) come in the same order."""
     found = start.copy()
-    for kind in set(kinds) & set(call_kinds):
-        rows = np.flatnonzero([one == kind for one in kinds])
-        calls = np.flatnonzero([one == kind for one in call_kinds])
-        mine, those = _in_turn(start[rows], call_start[calls].tolist())
-        found[rows[mine]] = call_start[calls[those]]
+    calls = _places(call_kinds)
+    for kind, rows in _places(kinds).items():
+        if kind in calls:
+            mine, those = _in_turn(start[rows], call_start[calls[kind]].tolist())
+            found[rows[mine]] = call_start[calls[kind][those]]
     return found
+
+
+def _places(kinds: Iterable[Hashable]) -> dict[Hashable, Array]:
+    """Where each of them is, in order; in one pass, since a trace may have as many as rows."""
+    found: dict[Hashable, list[int]] = {}
+    for at, kind in enumerate(kinds):
+        found.setdefault(kind, []).append(at)
+    return {kind: np.array(some, dtype=np.int64) for kind, some in found.items()}
 
 
 def _together(rows: Rows) -> Array:
@@ -133,16 +142,16 @@ def _threads(rows: Rows, calls: Sequence[RememberedCall]) -> dict[str, list[int]
 def _by_kind(rows: Rows, places: Array, calls: Sequence[RememberedCall]) -> list[tuple[Array, list[RememberedCall]]]:
     """Rows and calls of one operation and, where both say it, one size."""
     found = []
-    for op in {names.op_of(call.operation) for call in calls}:
-        those = [call for call in calls if names.op_of(call.operation) == op]
-        mine = np.array([at for at in places.tolist() if rows.op[at] == op], dtype=np.int64)
-        sizes = {rows.elements[at] for at in mine.tolist()}
-        if 0 in sizes or not {call.elements for call in those} <= sizes:
+    by_op = _places(rows.op[at] for at in places.tolist())
+    for op, some in _places(names.op_of(call.operation) for call in calls).items():
+        those = [calls[at] for at in some.tolist()]
+        mine = places[by_op.get(op, _NONE)]
+        by_size = _places(rows.elements[at] for at in mine.tolist())
+        if 0 in by_size or not {call.elements for call in those} <= set(by_size):
             found.append((mine, those))
             continue
-        for size in {call.elements for call in those}:
-            of_size = np.array([at for at in mine.tolist() if rows.elements[at] == size], dtype=np.int64)
-            found.append((of_size, [call for call in those if call.elements == size]))
+        for size, some in _places(call.elements for call in those).items():
+            found.append((mine[by_size[size]], [those[at] for at in some.tolist()]))
     return found
 
 

@@ -72,14 +72,16 @@ def _without_numbers(one: Recorded) -> Recorded:
 
 def recorded(reader: TraceReader) -> Recorded:
     """Of one trace, a segment at a time."""
-    gathered = _Gathered()
+    gathered = _Gathered(remembered=bool(reader.meta.remembered.calls))
     for table in reader.iterate(_COLUMNS, args=_KEYS):
         gathered.add(table)
     return gathered.recorded(reader)
 
 
 class _Gathered:
-    def __init__(self) -> None:
+    def __init__(self, *, remembered: bool) -> None:
+        """`remembered`: a flight recorder says something of gloo's rows, to which ranges of their callers lead."""
+        self._remembered = remembered
         self._kernel = rules.Named(names.is_kernel)
         self._host = rules.Named(names.is_on_host)
         self._call = rules.Named(names.is_call)
@@ -97,7 +99,8 @@ class _Gathered:
         self._kernels.add(table, self._kernel.of(table) & (kinds == Kind.KERNEL) & ended)
         self._ranges.add(table, self._host.of(table) & on_host)
         self._calls.add(table, self._call.of(table) & on_host)
-        self._callers.add(table, self._caller.of(table) & on_host)
+        if self._remembered:
+            self._callers.add(table, self._caller.of(table) & on_host)
         rows = np.flatnonzero(self._operator.of(table) & (kinds == Kind.CPU_OP) & on_host)
         start = table.columns["start"][rows]
         spans = Spans.union(start, start + durations(table)[rows])
