@@ -109,6 +109,17 @@ def test_rows_before_the_first_remembered_call_are_not_counted_where_some_were_l
     assert sorted(told(found)[min(known) :]) == sorted(one.truth[min(known) :])
 
 
+def test_rows_before_it_are_not_counted_beside_a_thread_that_no_remembered_call_tells_of() -> None:
+    """GIVEN earlier rows on a thread of their own WHEN these may be of any group THEN only later rows have numbers."""
+    one = played(1)
+    thread = one.rows.thread.copy()
+    thread[20:40] = 99
+    found = told(numbered(replace(one.rows, thread=thread), one.calls[-56:], whole=True))
+    known = [at for at, (group, _) in enumerate(found) if group]
+    assert min(known) > 100
+    assert found[min(known) :] == one.truth[min(known) :]
+
+
 def test_calls_between_two_ranks_are_left_as_they_are() -> None:
     one = played(2)
     at = len(one.truth) - 30
