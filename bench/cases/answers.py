@@ -23,11 +23,11 @@ from bench import data, measure
 from bench.measure import SCRATCH, ChildFailed, Row
 from bench.ours.answers import LATE
 from bench.ours.without_plant import pair
-from tests.support import gloo_jobs
+from tests.corpus.answers import gloo_jobs, seeds
 from tests.support.importing import import_trace
 from tests.support.ranks_accuracy import blame, gloo_clocks, matching, nccl_clocks
 
-PAIRS, JOBS = 300, 100
+PAIRS, CLOCKS, JOBS = (seeds(name, bench=True) for name in ("matching", "clocks", "stragglers"))
 REAL = int(os.environ.get("PROFD_BENCH_ANSWERS_JOBS", "5"))
 RANKS = (2, 4, 8)
 PAIRS_OF_A_KIND = 3  # jobs of two ranks: more than there are cores wait for each other's
@@ -56,14 +56,14 @@ def _row(what: str, ours: str, bar: str, met: bool, note: str = "") -> Row:
 
 def _matching() -> Iterator[Row]:
     cut = matching(PAIRS)
-    told = f"{cut.right} right, {cut.wrong} wrong, {cut.refused} refused of {PAIRS}"
+    told = f"{cut.right} right, {cut.wrong} wrong, {cut.refused} refused of {len(PAIRS)}"
     yield _row("cut windows of two ranks matched", told, "300 right, 2 % refused", cut.right >= 294 and not cut.wrong)
-    gloo = gloo_clocks(PAIRS)
+    gloo = gloo_clocks(CLOCKS)
     told = (
         f"{gloo.median / 1000:.0f} us median, {gloo.worst / 1000:.0f} us worst, truth within the bound in {gloo.within}"
     )
-    yield _row("clocks, gloo-like", told, "64 us, always within", gloo.median <= 64_000 and gloo.within == PAIRS)
-    nccl = nccl_clocks(PAIRS)
+    yield _row("clocks, gloo-like", told, "64 us, always within", gloo.median <= 64_000 and gloo.within == len(CLOCKS))
+    nccl = nccl_clocks(CLOCKS)
     told = f"{nccl.median / 1000:.1f} us median, {nccl.worst / 1000:.1f} us worst"
     yield _row("clocks, NCCL-like, 50 ppm", told, "4 us, 20 us", nccl.median <= 4000 and nccl.worst <= 20_000)
 
@@ -72,11 +72,11 @@ def _stragglers() -> Iterator[Row]:
     for noisy in (False, True):
         found = [blame(JOBS, ranks, noisy=noisy).wrong for ranks in RANKS]
         what = f"alarms without a plant, {'noisy' if noisy else 'quiet'}"
-        yield _row(f"{what}, {RANKS} ranks", f"{found} of {JOBS}", "2", max(found) <= 2)
+        yield _row(f"{what}, {RANKS} ranks", f"{found} of {len(JOBS)}", "2", max(found) <= 2)
     for noisy in (False, True):
         for plant in PLANTS:
             seen = [blame(JOBS, ranks, noisy=noisy, plant=plant, queued=noisy) for ranks in RANKS]
-            told = f"{[one.found for one in seen]} of {JOBS}; another rank {[one.wrong for one in seen]}"
+            told = f"{[one.found for one in seen]} of {len(JOBS)}; another rank {[one.wrong for one in seen]}"
             least = 80 if noisy else 99
             met = min(one.found for one in seen) >= least and max(one.wrong for one in seen) <= 1
             note = "the best test that alarms in 1 % finds 47, 60, 61 of 100" if noisy and "always" in plant else ""

@@ -20,7 +20,7 @@ from profd.answers.ranks.without import Without, without_rank
 from profd.events.table import Array
 from profd.query.captured import Captured
 
-from tests.support import gloo_jobs
+from tests.corpus.answers import gloo_jobs
 from tests.support.importing import import_trace
 
 

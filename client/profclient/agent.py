@@ -18,7 +18,7 @@ from _thread import allocate_lock
 
 from profclient.address import of_agents
 from profclient.frameworks import watch
-from profclient.labels import labels, one_line
+from profclient.labels import collectives_kept, labels, one_line
 from profclient.thread_names import thread_names
 
 TYPE_CHECKING = False
@@ -312,7 +312,7 @@ def sockets(address: str | None = None) -> tuple[bytes, ...]:
 
 def _description() -> dict[str, str]:
     described = {"agent": VERSION, "python": sys.version.split()[0], "framework": _framework(), "can": _abilities()}
-    return {key: value for key, value in {**described, **labels()}.items() if value}
+    return {key: value for key, value in {**described, **labels(), "kept": collectives_kept()}.items() if value}
 
 
 def _framework() -> str:

@@ -14,6 +14,8 @@ _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _JOB = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 _POD = ("POD_NAME", "K8S_POD_NAME", "MY_POD_NAME")
+# What torch reads when its flight recorder is made; the second is the earlier name.
+_KEPT = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 _NUMBER_CHARACTERS = 8
 _TEXT_CHARACTERS = 256
@@ -34,12 +36,24 @@ def labels(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
+def collectives_kept(environ: Mapping[str, str] = os.environ) -> str:
+    """How many collectives torch's flight recorder keeps at most, where the environment says it; else empty."""
+    given = [environ[name] for name in _KEPT if name in environ]
+    if not given or not all(_is_number(value) for value in given):
+        return ""
+    return str(max(map(int, given)))
+
+
 def _first_number(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
     for name in names:
         value = environ.get(name, "")
-        if value.isascii() and value.isdigit() and len(value) <= _NUMBER_CHARACTERS:
+        if _is_number(value):
             return value
     return ""
+
+
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdigit() and len(value) <= _NUMBER_CHARACTERS
 
 
 def _first_text(environ: Mapping[str, str], names: tuple[str, ...]) -> str:

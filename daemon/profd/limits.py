@@ -342,6 +342,10 @@ AGENT_UNITS_BURST: Final = 4096  # AGENTS_PER_UID_MAX come back at once, with up
 RECALL_BYTES_MAX: Final = 8 * MiB  # what a flight recorder remembers: 2,000 collectives are 0.4 to 0.9 MB of JSON
 RECALL_NUMBERS_BYTES_MAX: Final = 256 * 1024  # of the numbers alone: some 100 bytes a group
 RECALLED_BYTES_MAX: Final = 64 * MiB  # that all processes of one question remember; their worker reads them one by one
+RECALL_AT_END_COLLECTIVES_MAX: Final = 300
+"""That a flight recorder may keep to be asked while its job goes on: 3 ms of CPU, its lock held for 0.3 ms of them."""
+RECALL_AT_END_BYTES_MAX: Final = MiB  # of its answer; 300 are 140 kB
+RECALL_AT_END_SECONDS: Final = 4.0  # for its turn and its answer
 RECALL_SECONDS: Final = 2.0  # that its answer may take: without what it remembers 0.1 ms, with it some 50
 RECALLS_AT_ONCE_PER_UID: Final = 8  # waited for, of all processes that a user asks
 RECALLS_AT_ONCE: Final = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +22,10 @@ class Matching:
     refused: int
 
 
-def matching(pairs: int) -> Matching:
+def matching(seeds: Sequence[int]) -> Matching:
     """Up to ten collectives are missing at either end of either rank."""
     right = wrong = 0
-    for seed in range(pairs):
+    for seed in seeds:
         whole = job(seed, **GLOO)
         cut = np.random.default_rng(seed + 300).integers(0, 11, 4)
         first, second = (recorded(whole, rank, cut[rank], 120 - cut[2 + rank]) for rank in (0, 1))
@@ -32,7 +33,7 @@ def matching(pairs: int) -> Matching:
         if isinstance(found, Match):
             agree = bool((found.first + cut[0] == found.second + cut[1]).all())
             right, wrong = right + agree, wrong + (not agree)
-    return Matching(right, wrong, pairs - right - wrong)
+    return Matching(right, wrong, len(seeds) - right - wrong)
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class Errors:
     within: int  # jobs in which the truth is within the proved bound on all ranks
 
 
-def gloo_clocks(jobs: int) -> Errors:
+def gloo_clocks(seeds: Sequence[int]) -> Errors:
     """Of four ranks, by causality."""
     errors: list[float] = []
     within = 0
-    for seed in range(jobs):
+    for seed in seeds:
         whole = job(seed, ranks=4, **GLOO)
         found = clocks(whole.start, whole.end)
         assert found is not None
@@ -58,10 +59,10 @@ def gloo_clocks(jobs: int) -> Errors:
     return Errors(float(np.median(errors)), max(errors), within)
 
 
-def nccl_clocks(jobs: int) -> Errors:
+def nccl_clocks(seeds: Sequence[int]) -> Errors:
     """Of two ranks whose clocks drift, by a line through ends; nothing is proved of it."""
     worst = []
-    for seed in range(jobs):
+    for seed in seeds:
         whole = job(seed, count=300, drift_ppm=50, **NCCL)
         found = line(whole.end[1], whole.end[0], drift=True)
         moment = np.linspace(whole.end[0][0], whole.end[0][-1], 50)
@@ -79,10 +80,10 @@ class Blame:
     wrong: int  # some other rank is
 
 
-def blame(jobs: int, ranks: int, *, noisy: bool, plant: str = "", queued: bool = False) -> Blame:
+def blame(seeds: Sequence[int], ranks: int, *, noisy: bool, plant: str = "", queued: bool = False) -> Blame:
     """200 steps each; `queued`: how long each rank waited for a CPU is known."""
     hit = wrong = 0
-    for seed in range(jobs):
+    for seed in seeds:
         work, waited, planted = work_of(seed, ranks=ranks, noisy=noisy, plant=plant)
         found = stragglers(work, STEP_NS, waited if queued else None)
         assert not isinstance(found, TooFew)

@@ -11,6 +11,7 @@ from profd.decode.shared import Numbers, SharedTracks
 from profd.errors import BadTrace
 from profd.events import Tracks
 from profd.model.capture import Cost, Loss, Phase
+from profd.model.remembered import CALLS_KEPT, Remembered, RememberedCall
 from profd.model.resident import LOOKS_KEPT, Resident, ResidentLook
 from profd.model.run_times import (
     IN_GIL,
@@ -63,6 +64,7 @@ def provenance_of(meta: TraceMeta) -> TraceMeta:
         traits=meta.traits,
         run_times=_run_times(meta.run_times),
         resident=_resident(meta.resident),
+        remembered=_remembered(meta.remembered),
     )
 
 
@@ -73,6 +75,20 @@ def _resident(resident: Resident) -> Resident:
     ]
     age = None if resident.age_ns is None else _count(resident.age_ns)
     return Resident(sorted(known, key=lambda each: each.at_ns), age)
+
+
+def _remembered(remembered: Remembered) -> Remembered:
+    known = [
+        RememberedCall(
+            _text(each.group)[:_NAME_MAX],
+            _count(each.sequence),
+            _text(each.operation)[:_NAME_MAX],
+            None if each.elements is None else _count(each.elements),
+            _count(each.created_ns),
+        )
+        for each in remembered.calls[:CALLS_KEPT]
+    ]
+    return Remembered(sorted(known, key=lambda each: each.created_ns))
 
 
 def _states(states: str, looks: int) -> str:

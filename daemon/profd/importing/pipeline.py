@@ -22,8 +22,10 @@ from profd.decode.nvprof import NvprofDecoder
 from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.events import Dictionary, EventTable, Tracks
+from profd.importing.remembered import remembered_from_untrusted
 from profd.limits import TRACE_EVENTS_MAX
 from profd.model.capture import Loss
+from profd.model.remembered import REMEMBERED
 from profd.model.run_times import of_profd
 from profd.segments.meta import TraceMeta
 from profd.segments.read_ahead import read_ahead
@@ -85,8 +87,11 @@ class _Import:
         self._stored = 0  # rows
 
     def run(self, files: list[dict[str, Any]], fds: list[int]) -> dict[str, Any]:
+        beside = [file for file in files if file["format"] == REMEMBERED]  # no events
         with self._writer:
-            self._decode_all(files, fds)
+            self._decode_all([file for file in files if file not in beside], fds)
+            for file in beside:
+                self._remember(fds[file["fd"]])
             self._store()
             meta = self._finish()
         return {
@@ -133,6 +138,13 @@ class _Import:
                 self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
         self._stages.end("decode")
         self._take(decoder.findings, label)
+
+    def _remember(self, fd: int) -> None:
+        """What torch's flight recorder said at the window's end; a malformed answer takes nothing from the trace."""
+        try:
+            self._meta.remembered = remembered_from_untrusted(fd)
+        except BadInput as error:
+            self._meta.warnings.append(f"groups and sequence numbers of collectives are not recorded: {error}")
 
     def _place(self, batch: Batch, number: int, label: str) -> None:
         """Sort it in, and store what nothing comes before any more."""

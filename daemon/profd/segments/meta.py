@@ -22,6 +22,7 @@ from profd.errors import BadTrace, NotFound
 from profd.limits import META_BYTES_MAX, META_MEMBERS_MAX, META_PART_BYTES_MAX
 from profd.model.capture import Cost, HostClock, Loss, Phase
 from profd.model.decodable import decodable
+from profd.model.remembered import Remembered
 from profd.model.resident import Resident
 from profd.model.run_times import RunTimes
 from profd.model.tracks import Tracks
@@ -93,6 +94,7 @@ class TraceMeta(msgspec.Struct, kw_only=True):
     gpu: dict[str, int | str] = msgspec.field(default_factory=dict)  # what recorded CUDA says of itself (docs/gpu.md)
     run_times: RunTimes = msgspec.field(default_factory=RunTimes)  # of the process's threads, by the kernel
     resident: Resident = msgspec.field(default_factory=Resident)  # its memory, in looks through the window
+    remembered: Remembered = msgspec.field(default_factory=Remembered)  # collectives, by torch's flight recorder
     truncated: str = ""  # a sentence when the input ended early
     tracks: Tracks = msgspec.field(default_factory=Tracks)
     top_level: dict[str, Any] = msgspec.field(default_factory=dict)  # keys beside traceEvents

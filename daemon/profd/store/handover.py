@@ -30,13 +30,13 @@ _FIXED_FILES: Final = frozenset({META_FILE, FLOWS_FILE, LATE_FILE})
 _WORKERS_FIELDS: Final = (
     *("format", "start_ns", "end_ns", "events", "gpu_events", "bytes", "lost", "warnings", "anomalies"),
     *("truncated", "tracks", "top_level", "args", "flows", "late", "columns", "segments", "timings", "versions"),
-    "clock_error_ns",
+    *("clock_error_ns", "remembered"),
 )
 
 # What a trace that was exported elsewhere says of itself. Its importer's own trace may claim what it likes.
 ORIGIN_FIELDS: Final = (
     *("source", "title", "host", "job", "pid", "rank", "window_start_ns", "window_end_ns", "options"),
-    *("not_honoured", "cost", "traits", "run_times", "resident"),
+    *("not_honoured", "cost", "traits", "run_times", "resident", "remembered"),
 )
 
 log = logging.getLogger("profd.store")

@@ -19,7 +19,7 @@ import pytest
 from profd.answers.explain import explain
 from profd.segments.reader import TraceReader
 
-from tests.support.explained_programs import CLEAN, TROUBLES
+from tests.corpus.answers.explained_programs import CLEAN, TROUBLES
 from tests.support.importing import import_trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("explain")]
@@ -52,7 +52,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[s
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("programs")
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.support.explained_programs", str(folder), *TROUBLES, *CLEAN],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.corpus.answers.explained_programs",
+            str(folder),
+            *TROUBLES,
+            *CLEAN,
+        ],
         cwd=ROOT,
         timeout=PROGRAM_SECONDS,
         capture_output=True,

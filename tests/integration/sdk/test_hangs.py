@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.corpus.answers.hanging_jobs import KINDS, right, settled, standing
 from tests.support.daemon import RunningDaemon
-from tests.support.hanging_jobs import KINDS, right, settled, standing
 from tests.support.long import long
 from tests.support.python_jobs import needs_ptrace
 

@@ -1,4 +1,4 @@
-"""Three troubles more, which were written without sight of the rules: the collector, a lock, the interpreter's lock."""
+"""Troubles more, which were written without sight of the rules: the collector, a lock, the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import re
 
 import pytest
 
+from tests.corpus.answers import labels
 from tests.integration.cli.conftest import Host
 from tests.integration.torch_observer.conftest import torch_builds  # noqa: F401 - a fixture
 from tests.integration.troubles.test_troubles import (  # noqa: F401 - host is a fixture
     attached,
-    finding,
     host,
+    names_the_cause,
     pytestmark,
     sampled,
 )
 from tests.support.waiting import until
 
-TROUBLES = {
-    "collector": r"Python's garbage collector takes \d\d % of the time",
-    "published": r"MainThread waits for a lock, a condition or a queue \d\d % of the time, in update \(published",
-    "statistics_thread": r"MainThread waits for the GIL \d\d % of the time: .*statistics runs most",
-}
+TROUBLES = [name for name, label in labels("attached").items() if label.test.endswith("test_waits.py")]
 
 
 @pytest.mark.parametrize("program", TROUBLES)
@@ -33,4 +30,4 @@ def test_what_the_program_waits_for_is_named(host: Host, program: str) -> None: 
 
 
 def named(answer: str, program: str) -> str:
-    return answer if finding(answer, TROUBLES[program]) else ""
+    return answer if names_the_cause(answer, program) else ""

@@ -12,11 +12,11 @@ TESTS = Path(__file__).resolve().parents[2]
 SLEEPERS = {
     "support/waiting.py": "the pause between two looks",
     "support/recording_job.py": "a program under test",
-    "support/explained_programs.py": "programs under test",
-    "support/gloo_jobs.py": "programs under test",
-    "support/hanging_jobs.py": "programs under test",
-    "integration/troubles/programs/leak.py": "a program under test",
-    "integration/troubles/programs/published.py": "a program under test",
+    "corpus/answers/explained_programs.py": "programs under test",
+    "corpus/answers/gloo_jobs.py": "programs under test",
+    "corpus/answers/hanging_jobs.py": "programs under test",
+    "corpus/answers/attached/leak.py": "a program under test",
+    "corpus/answers/attached/published.py": "a program under test",
     "support/kineto_client.py": "plays libkineto's thread",
     "support/pm_collector.py": "plays a counter that hangs",
 }

@@ -1,9 +1,10 @@
 """The thread of the steps wants the interpreter's lock, which another thread of the program has.
 
-Rule: of ten or more looks at the thread (without steps the busiest one) 10 % or more, and five or more, saw it wait for
-the GIL. The busiest other thread of the program is named, as what may hold it.
+Rule: of ten or more looks at the thread (without steps the busiest one) 10 % or more, and three or more, saw it wait
+for the GIL. The busiest other thread of the program is named, as what may hold it.
 Bound: that share of the measured time.
-Wrong where: who holds it waits for a CPU, or for a file without giving it up: then that is the cause. A thread that is
+Wrong where: chance has it, of few looks: a thread that waits 3 % of the time is seen so in 3 of 27 in one of 20
+windows. Who holds it waits for a CPU, or for a file without giving it up: then that is the cause. A thread that is
 named may run native code alone.
 Source: looks from outside, ten a second, at what the thread's futex is (docs/decisions/0037-waits-by-looks.md).
 """
@@ -18,7 +19,7 @@ from profd.model.run_times import ThreadTimes, of_profd
 from profd.query.accounting import LOOKS_MIN
 
 ID: Final = "gil-contention"
-SHARE_MIN, SEEN_MIN = 0.1, 5
+SHARE_MIN, SEEN_MIN = 0.1, 3
 
 
 def look(facts: Facts) -> Verdict:

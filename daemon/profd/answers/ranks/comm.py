@@ -9,9 +9,12 @@ import numpy as np
 
 from profd.answers.explain import FOUND, NOT_ENOUGH, NOTHING_FOUND
 from profd.answers.ranks import names
-from profd.answers.ranks.job import Job, head, job_of
+from profd.answers.ranks.job import Job, head, job_of, named
 from profd.answers.ranks.matched import Group, arrived
+from profd.answers.ranks.numbered import NOT_ASKED
+from profd.answers.ranks.of_rank import Rank
 from profd.events.table import Array
+from profd.limits import RECALL_AT_END_COLLECTIVES_MAX
 from profd.query.captured import Captured
 from profd.segments.reader import TraceReader
 
@@ -31,8 +34,10 @@ def comm_of_capture(capture: Captured) -> dict[str, Any]:
     rows += _alone(job)
     rows.sort(key=lambda row: -row["total_ns"])
     status = FOUND if job.matched.groups else NOT_ENOUGH if rows else NOTHING_FOUND
+    said = head(job, capture, status, _message(job, rows))
     return {
-        **head(job, capture, status, _message(job, rows)),
+        **said,
+        "remarks": [*said["remarks"], *_unnumbered(job)],
         "rows_left_out": max(len(rows) - ROWS_MAX, 0),
         "collectives": rows[:ROWS_MAX],
     }
@@ -48,6 +53,20 @@ def _message(job: Job, rows: list[dict[str, Any]]) -> str | None:
     if len(job.ranks) < 2:
         return "One rank alone does not tell transfer from waiting."
     return "No collective of one rank is known to be that of another: transfer cannot be told from waiting."
+
+
+def _unnumbered(job: Job) -> list[str]:
+    """Why collectives of gloo have neither group nor sequence number, as a sentence."""
+    found: dict[str, list[Rank]] = {}
+    for one in job.ranks:
+        if one.recorded.unnumbered:
+            found.setdefault(one.recorded.unnumbered, []).append(one)
+    if not found:
+        return []
+    whose = "; ".join(f"{named(some)}: {why}" for why, some in found.items())
+    small = f"TORCH_FR_BUFFER_SIZE={RECALL_AT_END_COLLECTIVES_MAX} or less"
+    remedy = f" (of attached processes it is at the end of a window with {small})"
+    return [f"Groups and sequence numbers are not recorded ({whose}{remedy if NOT_ASKED in found else ''})."]
 
 
 def _by_op(group: Group) -> list[tuple[str, Array]]:

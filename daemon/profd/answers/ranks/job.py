@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from profd.answers.finding import time
+from profd.answers.ranks.incarnations import chosen, says
 from profd.answers.ranks.matched import Matched, matched
 from profd.answers.ranks.of_rank import Rank, look_at
+from profd.answers.ranks.recorded import numbered_alike
 from profd.errors import Exhausted
 from profd.query.captured import Captured, LeftOut, Member
 
@@ -26,21 +28,21 @@ class Job:
 
 
 def job_of(capture: Captured) -> Job:
-    """Read every trace; several traces of one rank are one: that with most steps, then most collectives."""
-    found: dict[int | str, Rank] = {}
+    """Read every trace; of several traces of one rank one is looked at (`chosen`)."""
+    found: dict[int | str, list[Rank]] = {}
     left_out: list[LeftOut] = []
     for member, rank in capture.each(_looked_at):
         if isinstance(rank, LeftOut):
             left_out.append(rank)
-            continue
-        key = member.trace if member.rank is None else member.rank
-        before = found.get(key)
-        if before is not None:
-            rank, other = (rank, before) if _says(rank) > _says(before) else (before, rank)
-            why = f"another trace of rank {member.rank} has more steps or collectives"
-            left_out.append(LeftOut(other.member, why))
-        found[key] = rank
-    ranks = [one for one in found.values() if _takes_part(one, len(found), left_out)]
+        else:
+            found.setdefault(member.trace if member.rank is None else member.rank, []).append(rank)
+    ranks, others = chosen(list(found.values()))
+    left_out += others
+    ranks = [one for one in ranks if _takes_part(one, len(found), left_out)]
+    ranks = [
+        replace(one, recorded=alike)
+        for one, alike in zip(ranks, numbered_alike([one.recorded for one in ranks]), strict=True)
+    ]
     world = max((size for one in ranks if (size := world_of(one)) is not None), default=None)
     return Job(ranks, matched([one.recorded for one in ranks], [one.clock for one in ranks]), left_out, world)
 
@@ -52,13 +54,9 @@ def _looked_at(member: Member) -> Rank | LeftOut:
         return LeftOut(member, str(error))
 
 
-def _says(rank: Rank) -> tuple[int, int]:
-    return rank.measured.steps, len(rank.recorded)
-
-
 def _takes_part(rank: Rank, count: int, left_out: list[LeftOut]) -> bool:
     """A process without a rank, steps and collectives (a loader's worker) is none of the job's."""
-    if rank.member.rank is not None or any(_says(rank)) or count == 1:
+    if rank.member.rank is not None or any(says(rank)) or count == 1:
         return True
     left_out.append(LeftOut(rank.member, "it has no rank, no steps and no collectives"))
     return False

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from profd.answers.calls import joined
 from profd.answers.ranks import names
+from profd.answers.ranks.numbered import Numbered, Rows, numbered, when_called
 from profd.answers.spans import Spans
 from profd.events import NO_CODE, NO_END, NO_ROW, EventTable, Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.view import durations
+from profd.segments.meta import TraceMeta
 from profd.segments.reader import TraceReader
 
 COLLECTIVES_MAX: Final = 200_000  # of one rank that are looked at: the first ones
@@ -42,6 +45,7 @@ class Recorded:
     bytes: Array  # of the full buffer; 0: not recorded
     of_input: Array  # whether these are of the input alone, which is a part of the buffer where ranks gather
     sequence: Array  # within the group; -1: not recorded
+    unnumbered: str  # why no row of gloo has a group and a number; else empty
     on_device: bool
     left_out: int  # behind the first COLLECTIVES_MAX
     operators: Spans  # when an operator that is no collective ran on the host
@@ -55,31 +59,48 @@ class Recorded:
         return Spans.union(self.start, self.end)
 
 
+def numbered_alike(ranks: Sequence[Recorded]) -> list[Recorded]:
+    """Numbers of gloo's collectives that only some of the ranks have are of no use: none has any then."""
+    if not any(one.unnumbered for one in ranks):
+        return list(ranks)
+    return [one if one.on_device or not len(one) else _without_numbers(one) for one in ranks]
+
+
+def _without_numbers(one: Recorded) -> Recorded:
+    return replace(one, group=[""] * len(one), sequence=np.full(len(one), -1, dtype=np.int64))
+
+
 def recorded(reader: TraceReader) -> Recorded:
     """Of one trace, a segment at a time."""
-    gathered = _Gathered()
+    gathered = _Gathered(remembered=bool(reader.meta.remembered.calls))
     for table in reader.iterate(_COLUMNS, args=_KEYS):
         gathered.add(table)
     return gathered.recorded(reader)
 
 
 class _Gathered:
-    def __init__(self) -> None:
+    def __init__(self, *, remembered: bool) -> None:
+        """`remembered`: a flight recorder says something of gloo's rows, to which ranges of their callers lead."""
+        self._remembered = remembered
         self._kernel = rules.Named(names.is_kernel)
         self._host = rules.Named(names.is_on_host)
         self._call = rules.Named(names.is_call)
+        self._caller = rules.Named(lambda name: name.startswith("c10d::"))
         self._operator = rules.Named(lambda name: "::" in name and not name.startswith("c10d::"))
         self._kernels = _Rows()
         self._ranges = _Rows()
         self._calls = _Rows()
+        self._callers = _Rows()
         self._operators: list[tuple[Array, ...]] = []
 
     def add(self, table: EventTable) -> None:
         kinds, on_host = table.column("kind"), rules.is_cpu(table.column("device_type"))
-        ended = table.column("end") != NO_END  # one that the window cut says neither how long it took nor who waited
+        ended = table.column("end") != NO_END
         self._kernels.add(table, self._kernel.of(table) & (kinds == Kind.KERNEL) & ended)
-        self._ranges.add(table, self._host.of(table) & on_host & ended)
+        self._ranges.add(table, self._host.of(table) & on_host)
         self._calls.add(table, self._call.of(table) & on_host)
+        if self._remembered:
+            self._callers.add(table, self._caller.of(table) & on_host)
         rows = np.flatnonzero(self._operator.of(table) & (kinds == Kind.CPU_OP) & on_host)
         start = table.columns["start"][rows]
         spans = Spans.union(start, start + durations(table)[rows])
@@ -89,26 +110,43 @@ class _Gathered:
         operators = Spans.union(*joined(self._operators, 2))
         found = self._kernels if self._kernels.count else self._ranges
         on_device = found is self._kernels and found.count > 0
-        start, end, _, device, stream, linked = (each[:COLLECTIVES_MAX] for each in found.columns())
-        said = found.said[:COLLECTIVES_MAX]
+        start, end, thread, device, stream, linked, ended = found.columns()
+        said = found.said
         if on_device:
             said = _with_calls(reader, said, linked, self._calls)
         known = [_Known.of(one) for one in said]
+        left_out = max(found.count - COLLECTIVES_MAX, 0)
+        sequence = np.array([one.sequence for one in known], dtype=np.int64)
+        numbers = Numbered([one.group for one in known], sequence)
+        if not on_device and (sequence < 0).all():
+            numbers = self._numbered(reader.meta, start, thread, known)
+        kept = np.flatnonzero(ended)  # what the window cut says neither how long it took nor who waited
+        known = [known[at] for at in kept.tolist()]
         return Recorded(
-            start,
-            end,
-            device,
-            stream,
+            start[kept],
+            end[kept],
+            device[kept],
+            stream[kept],
             [one.op for one in known],
-            [one.group for one in known],
+            [numbers.group[at] for at in kept.tolist()],
             [one.size for one in known],
             np.array([one.bytes for one in known], dtype=np.int64),
             np.array([one.of_input for one in known], dtype=bool),
-            np.array([one.sequence for one in known], dtype=np.int64),
+            numbers.sequence[kept],
+            numbers.why_not if len(known) else "",
             on_device,
-            max(found.count - COLLECTIVES_MAX, 0),
+            left_out,
             operators,
         )
+
+    def _numbered(self, meta: TraceMeta, start: Array, thread: Array, known: list[_Known]) -> Numbered:
+        """What torch's flight recorder says of gloo's rows."""
+        kinds = [(one.op, one.elements) for one in known]
+        calls = [(one.op, one.elements) for one in map(_Known.of, self._callers.said)]
+        called = when_called(start, kinds, self._callers.columns()[0], calls)
+        rows = Rows(start, called, thread, [op for op, _ in kinds], [elements for _, elements in kinds])
+        whole = self._ranges.count <= COLLECTIVES_MAX and not meta.lost
+        return numbered(rows, meta.remembered.calls, whole=whole)
 
 
 class _Rows:
@@ -127,7 +165,8 @@ class _Rows:
             return
         start, values = table.columns["start"][rows], rules.names_of(table)
         rest = (table.column(name)[rows] for name in ("thread", "device", "stream", "linked"))
-        self._parts.append((start, start + durations(table)[rows], *rest))
+        ended = table.column("end")[rows] != NO_END
+        self._parts.append((start, start + durations(table)[rows], *rest, ended))
         said: list[Said] = [{"name": values[code]} for code in table.column("name")[rows].tolist()]
         for one, code in zip(said, table.column("inputs")[rows].tolist(), strict=True):
             if code != NO_CODE:
@@ -141,8 +180,8 @@ class _Rows:
         self.said += said
 
     def columns(self) -> tuple[Array, ...]:
-        """start, end, thread, device, stream, linked."""
-        return joined(self._parts, 6)
+        """start, end, thread, device, stream, linked, and whether the end was recorded."""
+        return joined(self._parts, 7)
 
 
 def _with_calls(reader: TraceReader, said: list[Said], linked: Array, calls: _Rows) -> list[Said]:
@@ -177,6 +216,7 @@ class _Known:
     op: str
     group: str
     size: str
+    elements: int  # 0: not recorded
     bytes: int
     of_input: bool
     sequence: int
@@ -197,7 +237,7 @@ class _Known:
         # Where both sides were recorded the full buffer is the larger one.
         alone = not (before or after)
         size = "" if op in names.UNEVEN else size
-        return cls(op, group, size, elements * names.bytes_of(dtype), alone, _number(said.get("Seq"), -1))
+        return cls(op, group, size, elements, elements * names.bytes_of(dtype), alone, _number(said.get("Seq"), -1))
 
 
 @functools.lru_cache(4096)

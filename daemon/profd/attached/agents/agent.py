@@ -102,6 +102,7 @@ class _Recall:
 
     answer: asyncio.Future[bytes]
     bytes_max: int
+    wanted: int | None  # no longer one is of use, though it may come
 
 
 class Owner(Protocol):
@@ -231,16 +232,17 @@ class Agent:
             if self._missed is not None:  # it comes back with an epoch that nobody knows, and is told to end it
                 self.ended("")
 
-    async def recall(self, seconds: float, *, entries: bool) -> bytes:
+    async def recall(self, seconds: float, *, entries: bool, wanted: int | None = None) -> bytes:
         """What the flight recorder of its process remembers, as the process has it: JSON, to be checked.
 
         Without `entries` only the numbers of the last collectives. Raises NotRecalled where it says why not, goes
-        away, or says nothing for so long. Several may ask at once; an agent answers one after the other.
+        away, says nothing for so long, or more bytes than `wanted`. Several may ask at once; an agent answers one after
+        the other.
         """
         waiting = self._recalls = self._recalls or {}
         number = next(_numbers)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        waiting[number] = _Recall(answer, RECALL_BYTES_MAX if entries else RECALL_NUMBERS_BYTES_MAX)
+        waiting[number] = _Recall(answer, RECALL_BYTES_MAX if entries else RECALL_NUMBERS_BYTES_MAX, wanted)
         try:
             if not self._link.send(encode(PacketKind.RECALL, number, entries=int(entries))):
                 raise NotRecalled("the process takes no packets")
@@ -327,8 +329,12 @@ class Agent:
             return  # nobody waits for it any more
         if fd is None:
             asked.answer.set_exception(NotRecalled(packet.fields.get("why", "") or "its agent does not say why"))
+            return
+        said = read_untrusted_recall(fd, asked.bytes_max, asked.wanted)
+        if isinstance(said, bytes):
+            asked.answer.set_result(said)
         else:
-            asked.answer.set_result(read_untrusted_recall(fd, asked.bytes_max))
+            asked.answer.set_exception(NotRecalled(f"its flight recorder said {said} bytes"))
 
     def _tells_after(self, arm: Arm, packet: Packet) -> None:
         """Of a recording that has been taken over: steps after it."""

@@ -98,6 +98,7 @@ class Hello:
     world: int | None = None
     job: str = ""
     pod: str = ""
+    kept: int | None = None  # collectives that its flight recorder keeps at most; None: it does not say
     armed: int = 0  # the epoch it is still armed for; 0: none
     left: Left | None = None
 
@@ -166,6 +167,7 @@ def hello_from_untrusted(packet: Packet) -> Hello:
         world=_rank(fields, "world"),
         job=_label(fields, "job"),
         pod=_label(fields, "pod"),
+        kept=number(fields, "kept"),
         armed=hexadecimal(fields, "armed") or 0,
         left=_left(fields),
     )
@@ -184,6 +186,7 @@ def changed_from_untrusted(hello: Hello, packet: Packet) -> Hello:
         "pod": hello.pod,
         **({} if hello.rank is None else {"rank": str(hello.rank)}),
         **({} if hello.world is None else {"world": str(hello.world)}),
+        **({} if hello.kept is None else {"kept": str(hello.kept)}),
     }
     changes = {key: value for key, value in packet.fields.items() if key not in _OF_HELLO}
     return hello_from_untrusted(Packet(packet.kind, 0, {**known, **changes}))

@@ -16,6 +16,7 @@ from profd.attached.sdk import orphans
 from profd.attached.sdk.arena_size import ArenaSizes
 from profd.attached.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
 from profd.attached.sdk.ports import Drain, Ingest, Intake, Streamers
+from profd.attached.sdk.remembered import Recalls
 from profd.model.capture import Loss
 
 STEPS_AFTER: Final = 4  # the first of them was recorded in part
@@ -32,6 +33,7 @@ class SdkParts:
     arena_bytes: int  # where the process can bear it: `sizes` knows
     collecting: Collecting = field(default_factory=Collecting)
     sizes: ArenaSizes = field(default_factory=ArenaSizes)
+    recalls: Recalls = field(default_factory=Recalls)
 
 
 async def stop(agent: Agent, arm: Arm, seconds: float) -> bool:

@@ -150,10 +150,12 @@ class SdkRecorder:
             target_died = not await handover.stop(self._agent, arm, seconds)
             drain.may_be_written = target_died and arm.gone != ""
             self._phase("stop")
-            file = await self._torch_file(arm)
-            end_ns = time.time_ns()
-            whole = await handover.empty(drain, intake, target_died=target_died)
-            await handover.see_steps(arm)
+            async with self._recalling(arm) as recalling:
+                file = await self._torch_file(arm)
+                end_ns = time.time_ns()
+                whole = await handover.empty(drain, intake, target_died=target_died)
+                await handover.see_steps(arm)
+                collectives = await recalling
             self._phase("drain")
             self._agent.release()
             self._arm, self.status, self.events = arm, arm.status, intake.events
@@ -174,10 +176,21 @@ class SdkRecorder:
                 stacks=self._options.stacks,
             )
             explain(recording, facts)
+            _remember(recording, collectives)
             if self._cut and recording.reason is Reason.NONE:
                 recording.reason, recording.message = Reason.TRUNCATED, self._cut
             self._meet_gpu(recording)
             return recording
+
+    @contextlib.asynccontextmanager
+    async def _recalling(self, arm: Arm) -> AsyncIterator[asyncio.Future[RawFile | str | None]]:
+        """What its flight recorder remembers is asked at once: the job goes on, and the recorder forgets."""
+        recalling = asyncio.ensure_future(self._parts.recalls.take(self._agent, self._session, arm))
+        try:
+            yield recalling
+        finally:
+            recalling.cancel()
+            await asyncio.wait({recalling})
 
     async def _torch_file(self, arm: Arm) -> RawFile | NotTaken | None:
         """The file of torch's own profiler, where it recorded."""
@@ -359,6 +372,14 @@ def _add(recording: Recording, file: RawFile | NotTaken | None, intake: Intake) 
         recording.lost.append(Loss("source", "file_refused", 1))
     elif file is not None:
         recording.files = [*(recording.files if intake.events else []), file]
+
+
+def _remember(recording: Recording, said: RawFile | str | None) -> None:
+    """Collectives that its flight recorder remembers, to the recording; alone they are none."""
+    if isinstance(said, str):
+        recording.warnings.append(said)
+    elif said is not None and recording.files:
+        recording.files.append(said)
 
 
 async def _forget(file: Path, noting: asyncio.Future[None]) -> None:

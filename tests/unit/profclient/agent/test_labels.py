@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from profclient.labels import labels, one_line
+from profclient.labels import collectives_kept, labels, one_line
 
 LAUNCHERS = {
     "none": ({}, {}),
@@ -64,3 +64,20 @@ def test_one_line_is_what_the_protocol_takes(text):
 
 def test_surrogates_of_undecodable_bytes_do_not_raise():
     assert labels({"SLURM_JOB_ID": "job\udcff"})["job"].encode()
+
+
+@pytest.mark.parametrize(
+    ("environ", "kept"),
+    [
+        ({}, ""),
+        ({"TORCH_FR_BUFFER_SIZE": "300"}, "300"),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "200"}, "200"),
+        ({"TORCH_FR_BUFFER_SIZE": "100", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}, "2000"),
+        ({"TORCH_FR_BUFFER_SIZE": "300 "}, ""),
+        ({"TORCH_FR_BUFFER_SIZE": "100", "TORCH_NCCL_TRACE_BUFFER_SIZE": "many"}, ""),
+    ],
+    ids=range(6),
+)
+def test_how_many_collectives_a_flight_recorder_keeps(environ: dict[str, str], kept: str) -> None:
+    """What is not told for sure is not told: a larger recorder holds the job up when it is asked."""
+    assert collectives_kept(environ) == kept

@@ -43,7 +43,10 @@ def times(states: str, in_gil: int | None = 0, others: int = 300) -> RunTimes:
     )
 
 
-@pytest.mark.parametrize(("looks", "in_gil", "expected"), [(50, 5, True), (50, 4, False), (60, 5, False), (9, 9, None)])
+@pytest.mark.parametrize(
+    ("looks", "in_gil", "expected"),
+    [(50, 5, True), (50, 4, False), (60, 5, False), (30, 3, True), (20, 2, False), (9, 9, None)],
+)
 def test_a_thread_that_wants_the_gil(looks: int, in_gil: int, expected: bool | None, tmp_path: Path) -> None:
     traced = facts(training(lambda n: [], STEPS), tmp_path, tracks=TRACKS, run_times=times("r" * looks, in_gil))
     verdict = gil_contention.look(traced)

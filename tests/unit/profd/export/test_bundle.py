@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from profd.errors import BadTrace
 from profd.events import Flows
 from profd.importing.pipeline import store_trace
+from profd.model.remembered import CALLS_KEPT, RememberedCall
 from profd.model.resident import LOOKS_KEPT, ResidentLook
 from profd.model.run_times import RUNS_KEPT, THREADS_KEPT, ThreadTimes
 from profd.model.traits import Traits, of_older
@@ -202,6 +203,15 @@ def test_memory_comes_along_within_bounds(packed: bytes, tmp_path: Path) -> None
     assert len(resident.looks) == LOOKS_KEPT
     assert resident.looks[-1] == ResidentLook(9, (1 << 62) - 1, 0)
     assert resident.lasted_ns == 9
+
+
+def test_remembered_collectives_come_along_within_bounds(packed: bytes, tmp_path: Path) -> None:
+    call = {"group": "0\n", "sequence": -4, "operation": "all_reduce", "elements": 1 << 70, "created_ns": 9}
+    claimed = {"calls": [{**call, "created_ns": CALLS_KEPT - n} for n in range(CALLS_KEPT + 9)]}
+    import_bundle(changed_meta(packed, remembered=claimed), tmp_path / "back")
+    calls = believed(read_members(tmp_path / "back"), TraceMeta(source="import")).remembered.calls
+    assert [one.created_ns for one in calls] == list(range(1, CALLS_KEPT + 1))
+    assert calls[0] == RememberedCall("0\ufffd", 0, "all_reduce", (1 << 62) - 1, 1)
 
 
 @pytest.mark.parametrize(("source", "kept"), [("sdk", "sdk"), ("pyspy", "pyspy"), ("nsys", "import")])

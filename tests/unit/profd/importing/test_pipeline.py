@@ -13,6 +13,9 @@ from profd.collate.collator import Collator
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.importing import pipeline
 from profd.importing.pipeline import store_trace
+from profd.limits import RECALL_AT_END_BYTES_MAX
+from profd.model.remembered import REMEMBERED as REMEMBERED_FORMAT
+from profd.model.remembered import Remembered, RememberedCall
 from profd.query.averages import Grouping, averages_of_trace
 from profd.query.summary import summarise
 from profd.segments.meta import read_meta
@@ -436,3 +439,47 @@ def test_nothing_but_the_trace_is_left(tmp_path, monkeypatch):
     store(tmp_path / "staging", ("chrome", small(tmp_path)))
     names = sorted(entry.name for entry in (tmp_path / "staging").iterdir())
     assert names == ["meta.json", "segment-00000.parquet", "segment-00001.parquet"]
+
+
+REMEMBERED = {
+    "entries": [
+        {"process_group": ["1", "undefined"], "collective_seq_id": 8, "profiling_name": "gloo:all_reduce"}
+        | {"input_sizes": [[2, 8]], "time_created_ns": 2000},
+        {"process_group": ["0", "default_pg"], "collective_seq_id": 4, "profiling_name": "gloo:barrier"}
+        | {"time_created_ns": 1000},
+        {"process_group": ["0", "default_pg"], "is_p2p": True, "profiling_name": "gloo:send", "time_created_ns": 1500},
+    ]
+}
+
+
+def test_what_a_flight_recorder_remembers_is_kept_beside_the_events(tmp_path):
+    (tmp_path / "collectives.json").write_text(json.dumps(REMEMBERED))
+    events = write(tmp_path / "t.json", [{"ph": "X", "name": "f", "ts": 1, "dur": 1, "pid": 1, "tid": 1}])
+    done = store(tmp_path / "s", ("chrome", events), (REMEMBERED_FORMAT, tmp_path / "collectives.json"))
+    assert (done["events"], done["warnings"]) == (1, [])
+    assert read_meta(tmp_path / "s").remembered == Remembered(
+        [
+            RememberedCall("0 default_pg", 4, "barrier", None, 1000),
+            RememberedCall("1", 8, "all_reduce", 16, 2000),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"{", "malformed"),
+        (b" " * (RECALL_AT_END_BYTES_MAX + 1), "bytes"),
+        (json.dumps({"entries": [REMEMBERED["entries"][0]] * 1001}).encode(), "1001 collectives"),
+    ],
+    ids=["malformed", "long", "many"],
+)
+def test_a_flight_recorder_that_lies_takes_nothing_from_the_trace(tmp_path, said, why):
+    (tmp_path / "collectives.json").write_bytes(said)
+    events = write(tmp_path / "t.json", [{"ph": "X", "name": "f", "ts": 1, "dur": 1, "pid": 1, "tid": 1}])
+    done = store(tmp_path / "s", ("chrome", events), (REMEMBERED_FORMAT, tmp_path / "collectives.json"))
+    assert done["events"] == 1
+    [warning] = done["warnings"]
+    assert warning.startswith("groups and sequence numbers of collectives are not recorded: ")
+    assert why in warning
+    assert read_meta(tmp_path / "s").remembered == Remembered()

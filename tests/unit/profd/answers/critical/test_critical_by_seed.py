@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from profd.answers.critical.answer import critical
 
+from tests.corpus.answers import seeds
 from tests.support.played_machine import Do, Instruction, Launch, Wait, events, lasts
 from tests.support.stepped_traces import stored
 
@@ -47,7 +48,7 @@ def gains(instructions: list[Instruction], answer: dict[str, Any]) -> Iterator[t
         yield answer["without_waits_ns"], lasts(instructions, STEPS, without="waits")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds("critical"))
 def test_gains_are_those_of_a_run_without_it(seed: int, tmp_path: Path) -> None:
     instructions = program(seed)
     answer = critical(stored(events(instructions, STEPS), tmp_path))
@@ -63,7 +64,7 @@ def test_gains_are_those_of_a_run_without_it(seed: int, tmp_path: Path) -> None:
 def test_waits_of_streams_that_were_never_needed_are_not_known(tmp_path: Path) -> None:
     """Then the gain is too large; seldom by much."""
     found = []
-    for seed in range(20):
+    for seed in seeds("critical"):
         instructions = program(seed, hidden=0.5)
         found += gains(instructions, critical(stored(events(instructions, STEPS), tmp_path / str(seed))))
     close = [played == pytest.approx(truth, rel=0.1) for played, truth in found]

@@ -8,28 +8,28 @@ from profd.answers.ranks.clocks import clocks, line
 from profd.answers.ranks.matching import Match, NoMatch, match
 from profd.answers.ranks.stragglers import TooFew, stragglers
 
+from tests.corpus.answers import seeds
 from tests.support.ranks_accuracy import Blame, Matching, blame, gloo_clocks, matching, nccl_clocks
 from tests.support.simulated_ranks import GLOO, NCCL, job, recorded
 
 pytestmark = pytest.mark.slow
 
-JOBS = 40  # `python -m bench answers` looks at 300, and 100
-
 
 def test_windows_that_begin_with_other_collectives() -> None:
     """GIVEN up to ten collectives missing at either end WHEN matched THEN all are right."""
-    assert matching(JOBS) == Matching(right=JOBS, wrong=0, refused=0)
+    found = matching(seeds("matching"))
+    assert found == Matching(right=len(seeds("matching")), wrong=0, refused=0)
 
 
 def test_clocks_of_gloo_like_collectives() -> None:
     """The truth is always within the bound, and the middle close to it."""
-    errors = gloo_clocks(JOBS)
-    assert errors.within == JOBS
+    errors = gloo_clocks(seeds("clocks"))
+    assert errors.within == len(seeds("clocks"))
     assert errors.median <= 64_000
 
 
 def test_clocks_of_nccl_like_kernels_that_drift() -> None:
-    errors = nccl_clocks(JOBS)
+    errors = nccl_clocks(seeds("clocks"))
     assert errors.median <= 4_000
     assert errors.worst <= 20_000
 
@@ -37,13 +37,14 @@ def test_clocks_of_nccl_like_kernels_that_drift() -> None:
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("plant", ["5 ms in each 10th", "5 % always"], ids=["10th", "always"])
 def test_a_slow_rank_is_found(plant: str, ranks: int) -> None:
-    assert blame(JOBS, ranks, noisy=False, plant=plant) == Blame(found=JOBS, wrong=0)
+    found = blame(seeds("stragglers"), ranks, noisy=False, plant=plant)
+    assert found == Blame(found=len(seeds("stragglers")), wrong=0)
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("noisy", [False, True], ids=["quiet", "noisy"])
 def test_equal_ranks_are_left_in_peace(noisy: bool, ranks: int) -> None:
-    assert blame(JOBS, ranks, noisy=noisy).wrong <= 1
+    assert blame(seeds("stragglers"), ranks, noisy=noisy).wrong <= 1
 
 
 @pytest.mark.parametrize(("plant", "least"), [("5 ms in each 10th", 38), ("5 % always", 12)], ids=["10th", "always"])
@@ -52,7 +53,7 @@ def test_no_other_rank_is_blamed_under_noise(ranks: int, plant: str, least: int)
     """A rhythm stands out of noise of 20 %. 5 % always does not: a mean of 200 steps is known to 1.4 % of a step, and
     the best test there is finds 47 (two ranks) to 61 (eight) of 100 at 1 %.
     """
-    found = blame(JOBS, ranks, noisy=True, plant=plant, queued=True)
+    found = blame(seeds("stragglers"), ranks, noisy=True, plant=plant, queued=True)
     assert found.wrong <= 1
     assert found.found >= least
 

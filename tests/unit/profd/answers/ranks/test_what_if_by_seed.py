@@ -16,8 +16,10 @@ from profd.answers.ranks.matched import Group
 from profd.answers.ranks.meetings import Meetings, Met
 from profd.answers.ranks.without import Without, without_rank
 
+from tests.corpus.answers import seeds
+
 Array = npt.NDArray[Any]
-SEEDS = range(10)
+SEEDS = seeds("what_if")
 ALONE_NS = 1e5  # that a meeting takes
 STEPS, BUCKETS = 120, 3
 TICK_NS = 4e6

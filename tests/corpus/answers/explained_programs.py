@@ -1,6 +1,6 @@
 """Real PyTorch programs for `explain`, each recorded by torch.profiler into a file: clean ones, and planted troubles.
 
-`python -m tests.support.explained_programs FOLDER NAME…` runs these programs, and writes a NAME.json of each.
+`python -m tests.corpus.answers.explained_programs FOLDER NAME…` runs these programs, and writes a NAME.json of each.
 """
 
 from __future__ import annotations
@@ -14,24 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from tests.corpus.answers import labels
+
 STEPS: Final = 14
 STEPS_OF_RHYTHM: Final = 32  # of programs that are slow now and then: five equal distances may still be chance
 EVERY: Final = 4  # steps: one of so many is slow
 SLOW_SECONDS: Final = 0.3
-TROUBLES: Final = {  # program -> the finding that must come first
-    "waits_for_data": "data-loading",
-    "waits_for_workers": "data-loading",
-    "sorts_sometimes": "slow-steps",
-    "sleeps_sometimes": "slow-steps",
-    "collects": "garbage-collection",
-    "recompiles": "recompilation",
-    "converts": "casts",
-    "updates_one_by_one": "optimizer-loop",
-    "keeps_tensors": "memory-growth",
-}
-MODELS: Final = ("mlp", "deep", "convolution", "recurrent", "attention", "embedding", "norms", "autocast")
-OPTIMIZERS: Final = ("sgd", "adam", "rmsprop")
-CLEAN: Final = tuple(f"clean_{model}_{optimizer}" for model in MODELS for optimizer in OPTIMIZERS)
+TROUBLES: Final = {name: label.finding for name, label in labels("profiler").items() if label.cause}
+"""The finding that must come first, by program."""
+CLEAN: Final = [name for name, label in labels("profiler").items() if not label.cause]
 
 Step = Callable[[int], None]
 

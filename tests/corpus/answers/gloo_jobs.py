@@ -1,7 +1,8 @@
 """Real jobs of PyTorch over gloo, each rank recorded by torch.profiler into a file: clean ones, and with a late rank.
 
-`python -m tests.support.gloo_jobs FOLDER KIND RANK RANKS [SEED]` is one rank of a job. With SEED, blocks of steps with
-the plant and without it take turns by chance, in one window: what a host does meanwhile it does to both.
+`python -m tests.corpus.answers.gloo_jobs FOLDER KIND RANK RANKS [SEED]` is one rank of a job. With SEED,
+blocks of steps with the plant and without it take turns by chance, in one window: what a host does meanwhile it does
+to both.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.corpus.answers import labels
+
 STEPS: Final = 80
 LATE: Final = 1  # the rank with the plant
 BLOCK, BLOCKS = 4, 300  # steps that are alike; of a job with a seed: means of fewer say too little
 NAP_SECONDS: Final = 0.003
 LIMIT_SECONDS: Final = 120  # of a job
 LIMIT_SECONDS_IN_TURNS: Final = 300
-PLANTS: Final = {"clean": "", "sorts": "aten::sort", "naps": "function sleep"}
+PLANTS: Final = {name: "".join(one.says) for name, one in labels("ranks").items() if one.says or not one.cause}
 """What is planted in rank LATE, by the kind of the job: a word of the name that a cause must have."""
-LATER: Final = ("sorts", "naps", "collectives", "waits")
+LATER: Final = tuple(name for name, one in labels("ranks").items() if one.cause)
 """Plants that take turns; `collectives`: rank LATE comes late to each of the collectives of a step; `waits`: all ranks
 wait as for a device, rank LATE longer, so that no core is busy with the job.
 """
@@ -53,7 +56,7 @@ def planted(seed: int) -> list[bool]:
 
 
 def _run(folder: Path, kind: str, ranks: int, *seed: str) -> None:
-    command = [sys.executable, "-m", "tests.support.gloo_jobs", str(folder), kind]
+    command = [sys.executable, "-m", "tests.corpus.answers.gloo_jobs", str(folder), kind]
     started = [
         subprocess.Popen([*command, str(rank), str(ranks), *seed], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for rank in range(ranks)
