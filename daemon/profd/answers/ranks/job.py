@@ -84,7 +84,7 @@ def head(job: Job, capture: Captured, status: str, message: str | None) -> dict[
         "status": status,
         "message": message,
         "remarks": [*_remarks(job), *_refused(job)],
-        "clocks": _clocks(job),
+        "clocks": said_of_clocks(job),
     }
 
 
@@ -146,7 +146,7 @@ def named(ranks: Sequence[Rank]) -> str:
     return ", ".join(map(name_of, ranks[:_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def _clocks(job: Job) -> dict[str, Any]:
+def said_of_clocks(job: Job) -> dict[str, Any]:
     """What is known of how far the clocks are apart."""
     clocks = job.matched.clocks
     if clocks is None:
