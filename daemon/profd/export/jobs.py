@@ -103,7 +103,7 @@ def _able(name: str, redact: Sequence[str], derived_flows: bool) -> Format:
 
 
 def _writer(name: str, function: str, derived_flows: bool) -> Callable[..., Any]:
-    write = imported(f"{Format.module(name)}:{function}")
+    write = imported(f"profd.export.{name.replace('-', '_')}:{function}")
     return partial(write, **({"derived_flows": True} if derived_flows else {}))
 
 

@@ -16,11 +16,6 @@ class Format:
     merges: bool = False  # `write_merged` writes all traces of a capture on one axis
     of_traces: bool = True  # False: of captures alone, and there is no `write`
 
-    @staticmethod
-    def module(name: str) -> str:
-        """The module that writes it."""
-        return f"profd.export.{name.replace('-', '_')}"
-
 
 FORMATS: Final[dict[str, Format]] = {
     "chrome": Format(derives_flows=True, redacts=True, merges=True),

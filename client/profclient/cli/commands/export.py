@@ -14,12 +14,13 @@ import click
 
 from profclient.cli.backend import traces
 from profclient.cli.captured_view import say_of_traces
-from profclient.cli.merged_file import MERGED, Head, say_of_merged
+from profclient.cli.merged_file import say_of_merged
 from profclient.cli.options import json_option, part_options, part_query, warn_if_beyond
 from profclient.cli.output import emit_json, say
 from profclient.cli.units import size
 from profclient.errors import UsageError
 from profclient.layout import write_capture
+from profclient.merged_head import MERGED, Head
 from profclient.traces import is_capture
 
 OPENS_WITH = {

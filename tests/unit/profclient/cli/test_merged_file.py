@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from profclient.cli.merged_file import HEAD_BYTES_MAX, Head, say_of_merged
+from profclient.cli.merged_file import say_of_merged
+from profclient.merged_head import HEAD_BYTES_MAX, Head
 
 
 def row(rank: int, joined_by: str, moved_ns: int = 0, within_ns: int | None = None, host: str = "n1") -> dict[str, Any]:
@@ -73,8 +74,9 @@ def test_the_begin_is_read_while_it_passes() -> None:
     head = Head(pieces(data, 1000))
     assert b"".join(head) == data
     assert head.about("chrome", gzip=False) == about()
-    packed = Head(pieces(gzip.compress(data)))
-    assert b"".join(packed) == gzip.compress(data)
+    compressed = gzip.compress(data)
+    packed = Head(pieces(compressed))
+    assert b"".join(packed) == compressed
     assert packed.about("chrome", gzip=True) == about()
 
 
