@@ -6,16 +6,20 @@ A trace has a machine of its own there: processes of different hosts, and contai
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import tempfile
-from typing import Any, BinaryIO, Final, cast
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self, cast
 
 from profd.answers.ranks.axis import By
+from profd.disk.files import disk
 from profd.errors import BadInput
 from profd.export.merged import ABOUT, Merged, Part, named
 from profd.export.perfetto import Place, TraceFile, shift_for
-from profd.export.tar import FILE_BYTES_MAX, add_file, end_archive
+from profd.export.tar import add_file, end_archive
+from profd.limits import ARCHIVE_TRACE_BYTES_MAX
 from profd.segments.reader import TraceReader
 from profd.workers.jobs import Progress
 
@@ -31,19 +35,48 @@ def write_merged(merged: Merged, out: BinaryIO, progress: Progress) -> int:
 
     def one(number: int, part: Part, reader: TraceReader, heard: Progress) -> int:
         # How long it is stands before it in the archive.
-        with tempfile.TemporaryFile(prefix="profd-archive-") as file:
+        with _Spool() as spool:
             place = Place(named(reader.tracks, part, number), shift)
-            events = TraceFile(reader, cast(BinaryIO, file), place).run(part.window, merged.min_duration_ns, heard)
-            size = file.tell()
-            if size > FILE_BYTES_MAX:
-                raise BadInput("an archive holds no trace of 8 GiB or more: choose a part with --window or --step")
-            file.seek(0)
-            add_file(out, _name(number, part), size, cast(BinaryIO, file))
+            events = TraceFile(reader, spool.file, place).run(part.window, merged.min_duration_ns, heard)
+            add_file(out, _name(number, part), *spool.whole())
         return events
 
     events = merged.write_each(one, progress)
     end_archive(out)
     return events
+
+
+class _Spool:
+    """A nameless file, on the daemon's disk, until all of a trace is in it."""
+
+    def __init__(self) -> None:
+        self._place = Path(tempfile.gettempdir())
+        with disk(self._place):
+            self._kept = tempfile.TemporaryFile(prefix="profd-archive-")  # noqa: SIM115 - closed at the end
+        self._bytes = 0
+        self.file = cast(BinaryIO, self)  # of which a writer uses `write` alone
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # what a full disk does not take: nobody reads it
+            self._kept.close()
+
+    def write(self, data: bytes) -> int:
+        """BadInput where it becomes too large, Exhausted where the disk is full."""
+        self._bytes += len(data)
+        if self._bytes > ARCHIVE_TRACE_BYTES_MAX:
+            limit = ARCHIVE_TRACE_BYTES_MAX >> 20
+            raise BadInput(f"a trace has more than {limit:,} MiB in an archive: choose a part with --window or --step")
+        with disk(self._place):
+            return self._kept.write(data)
+
+    def whole(self) -> tuple[int, BinaryIO]:
+        """(its bytes, the file at its begin)."""
+        with disk(self._place):
+            self._kept.seek(0)
+        return self._bytes, cast(BinaryIO, self._kept)
 
 
 def _manifest(merged: Merged) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import BinaryIO, Final
 
 from profd.segments.bundle import BLOCK_BYTES
 
-FILE_BYTES_MAX: Final = (1 << 33) - 1  # that the header has room for
 _COPY_BYTES: Final = 1 << 20
 
 

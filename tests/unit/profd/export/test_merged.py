@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd.errors import BadInput, ProfdError
+from profd.errors import BadInput, Exhausted, ProfdError
 from profd.events import Kind, Tracks
 from profd.export.jobs import export_of_capture
 from profd.query.captured import Captured
@@ -21,6 +21,7 @@ from profd.questions.table import QUESTIONS
 from tests.support.importing import import_trace
 from tests.support.many_ranks import CAPTURE, ask, member, training
 from tests.support.simulated_job import Plan, files
+from tests.support.small_disk import small_disk
 from tests.support.tables import Event
 from tests.support.trace_processor import asked, needs_trace_processor
 from tests.unit.profd.export.exported import exported
@@ -388,6 +389,23 @@ def test_what_a_capture_is_not_written_as(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a bundle of a capture is whole"):
         exported(stored, "bundle", first_step=1)
     assert exported(stored, "perfetto", gzip=True)[1].startswith(b"\x1f\x8b")
+
+
+def test_a_trace_that_is_too_large_for_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies on the daemon's disk until it is whole: no more than a limit does."""
+    monkeypatch.setattr("profd.export.perfetto_archive.ARCHIVE_TRACE_BYTES_MAX", 100)
+    stored = [member(tmp_path, rank, training(rank)) for rank in range(2)]
+    with pytest.raises(BadInput, match=r"rank0.* choose a part with --window"):
+        exported(stored, "perfetto-archive")
+
+
+def test_an_archive_on_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", "256k") as full:
+        monkeypatch.setattr("tempfile.tempdir", str(full))
+        stored = [member(tmp_path, rank, training(rank, steps=10_000)) for rank in range(2)]
+        with pytest.raises(Exhausted, match="No space left"):
+            exported(stored, "perfetto-archive")
 
 
 def test_the_file_comes_back_as_a_trace(tmp_path: Path) -> None:
