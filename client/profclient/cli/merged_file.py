@@ -9,12 +9,18 @@ from profclient.cli.output import printable, say
 from profclient.cli.units import duration
 
 _TRACES_SHOWN: Final = 16
+_REMARKS_SHOWN: Final = 3
 
 
 def say_of_merged(about: dict[str, Any]) -> None:
     """Which traces are in it, how their clocks were compared, and what each may be wrong by."""
     say_of_traces(about)
     say(printable(about["clocks"]["message"]))
+    remarks = about["remarks"]
+    for remark in remarks[:_REMARKS_SHOWN]:
+        say(printable(remark))
+    if (more := len(remarks) - _REMARKS_SHOWN) > 0:
+        say(f"… and {more} more of these: --json has them.")
     rows = about["traces"]
     if all(row["joined_by"] == "wall clock" for row in rows) and len(rows) > 1:
         say("All times are as the hosts' clocks say; nothing is proved of how far these are apart.")

@@ -102,7 +102,9 @@ def merged(capture: Captured, min_duration_ns: int, redact: Collection[str], **p
             parts.append(Part(placed, shown.title(placed.member), window))
     if not parts:
         raise BadInput(left_out[0].why if left_out else "the capture has no traces")
-    return Merged(parts, _about(capture, shown, parts, left_out, axis.message), min_duration_ns, redact)
+    about = _about(capture, shown, parts, left_out, axis.message)
+    # Remarks name groups as the program does.
+    return Merged(parts, about | {"remarks": [] if redact else axis.remarks}, min_duration_ns, redact)
 
 
 def _edges(placed: list[Placed]) -> Window:

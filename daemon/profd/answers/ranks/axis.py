@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from profd.answers.ranks.job import Job, job_of, said_of_clocks
+from profd.answers.ranks.job import Job, job_of, place_of, refused, said_of_clocks
 from profd.query.captured import Captured, Member
 
 _ALONE: Final = "Clocks: there is one trace."
@@ -49,6 +49,7 @@ class Axis:
 
     placed: list[Placed]
     message: str  # the sentence on clocks that `ranks` has, too
+    remarks: list[str] = field(default_factory=list)  # why clocks of some were not compared
 
 
 def axis_of(capture: Captured) -> Axis:
@@ -58,7 +59,8 @@ def axis_of(capture: Captured) -> Axis:
     job = job_of(capture)
     known = {one.member.trace: one for one in _compared(job)}
     placed = [known.get(member.trace) or _beside(member, list(known.values()), job) for member in capture.members]
-    return Axis(placed, str(said_of_clocks(job)["message"]))
+    without = [f"{place_of(one.member).capitalize()}: {one.why}." for one in job.left_out]
+    return Axis(placed, str(said_of_clocks(job)["message"]), [*refused(job), *without])
 
 
 def _compared(job: Job) -> list[Placed]:

@@ -83,7 +83,7 @@ def head(job: Job, capture: Captured, status: str, message: str | None) -> dict[
         "left_out": [one.as_json() for one in job.left_out],
         "status": status,
         "message": message,
-        "remarks": [*_remarks(job), *_refused(job)],
+        "remarks": [*_remarks(job), *refused(job)],
         "clocks": said_of_clocks(job),
     }
 
@@ -127,7 +127,7 @@ def _without_devices(ranks: Sequence[Rank]) -> list[Rank]:
     return without if len(without) < len(ranks) else []
 
 
-def _refused(job: Job) -> list[str]:
+def refused(job: Job) -> list[str]:
     """Ranks whose collectives are not known to be those of the others, as sentences."""
     return [
         f"Collectives of {name_of(job.ranks[rank])} could not be told to be those of the others: {why}."
@@ -137,7 +137,12 @@ def _refused(job: Job) -> list[str]:
 
 def name_of(rank: Rank) -> str:
     """`rank 3`, or the trace of a process without one."""
-    return f"trace {rank.member.trace}" if rank.member.rank is None else f"rank {rank.member.rank}"
+    return place_of(rank.member)
+
+
+def place_of(member: Member) -> str:
+    """The same of a trace."""
+    return f"trace {member.trace}" if member.rank is None else f"rank {member.rank}"
 
 
 def named(ranks: Sequence[Rank]) -> str:

@@ -25,6 +25,7 @@ def about(*rows: dict[str, Any], message: str = "Clocks: so.") -> dict[str, Any]
         "shared_ranks": [],
         "left_out": [],
     }
+    nothing["remarks"] = ["Rank 7: too large."]
     clocks = {"within_ns": None, "message": message}
     return nothing | {"capture": "c0123456789ab", "traces": list(rows), "clocks": clocks}
 
@@ -48,6 +49,7 @@ def test_each_rank_with_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert lines[1:] == [
         "Clocks: so.",
+        "Rank 7: too large.",
         "rank 1 on n1: moved by -40.00 ms, wrong by 201.0 us at most (proved)",
         "rank 2 on n1: moved by -40.00 ms, as another trace of its host; nothing is proved",
         "rank 3 on n\N{REPLACEMENT CHARACTER}2: as its host's clock says; nothing is proved",
@@ -57,7 +59,7 @@ def test_each_rank_with_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ranks_of_which_nothing_is_proved_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, about(*(row(rank, "wall clock") for rank in range(40))))
     assert lines[-1].startswith("All times are as the hosts' clocks say")
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_many_ranks_are_told_in_part(capsys: pytest.CaptureFixture[str]) -> None:

@@ -241,6 +241,23 @@ def test_clocks_that_nothing_is_known_of(tmp_path: Path) -> None:
     assert "no collective" in about["clocks"]["message"]
 
 
+def test_why_clocks_were_not_compared(tmp_path: Path) -> None:
+    """GIVEN too few collectives, and two traces of a rank THEN the file says why nothing is proved of which."""
+    few = chrome(job(tmp_path, Plan(ranks=2, steps=5)))["profd"]
+    assert {row["joined_by"] for row in few["traces"]} == {"wall clock"}
+    assert few["remarks"] == [
+        "Collectives of rank 1 could not be told to be those of the others: there are fewer than 8 collectives to "
+        "compare."
+    ]
+    (tmp_path / "more").mkdir()
+    stored = job(tmp_path / "more", Plan(ranks=2))
+    again = member(tmp_path, 1, training(1), "again", host="node0")
+    told = chrome([*stored, again])["profd"]
+    assert told["remarks"] == ["Rank 1: another trace of rank 1 has more steps or collectives."]
+    assert {row["trace"]: row["joined_by"] for row in told["traces"]}["again"] == "host"
+    assert chrome([*stored, again], redact=["names"])["profd"]["remarks"] == []
+
+
 def test_a_clock_that_lies(tmp_path: Path) -> None:
     """GIVEN a rank whose clock was set meanwhile THEN no bound is claimed, nothing is moved, and no event is lost."""
     paths = files(tmp_path, Plan(ranks=2, steps=40, sequence=True, device=True))
