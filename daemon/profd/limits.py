@@ -272,6 +272,7 @@ DISK_FREE_BYTES_MIN: Final = 256 * MiB  # or that share, where it is less: captu
 DISK_UID_SHARE: Final = 0.5  # of what may be written: the most that one user's unfinished work may hold or be promised
 DISK_STEP_BYTES: Final = 16 * MiB  # promised ahead of what writes on and on
 DISK_LOOK_SECONDS: Final = 0.5  # between two looks at what workers and other programs have written
+ARCHIVE_TRACE_BYTES_MAX: Final = 1 << 30  # of a trace in an archive for Perfetto: it lies on the disk until it is whole
 EVICTIONS_NAMED_MAX: Final = 1_000  # traces that an answer about evictions names; it counts the others
 TRACES_PER_UID_MAX: Final = 10_000  # however small; the user's oldest go. Each costs starts, evictions and pins some µs
 PINS_PER_UID_MAX: Final = 100  # traces

@@ -13,7 +13,7 @@ import numpy as np
 STEP_NS = 10_000_000
 TRANSFER_NS = 200_000
 _NAMES = ("aten::mm", "aten::add", "aten::relu", "aten::copy_", "aten::view", "aten::sum", "aten::mul")
-APART_NS = 40_000_000  # of each clock to the next
+APART_NS = 40_000_000
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Plan:
     seed: int = 1
     operators: int = 1  # of a step; on a device each launches a kernel
     delays: int = 0  # by up to so much more each second collective lasts
+    apart_ns: int = APART_NS  # of each clock to the next
 
 
 def files(folder: Path, plan: Plan) -> list[Path]:
@@ -67,7 +68,7 @@ def _events(plan: Plan, rank: int, times: list[np.ndarray]) -> list[dict[str, An
 
 
 def _step(plan: Plan, rank: int, step: int, times: list[int]) -> list[dict[str, Any]]:
-    begun, worked, arrived, free = (moment + rank * APART_NS for moment in times)
+    begun, worked, arrived, free = (moment + rank * plan.apart_ns for moment in times)
     found = [_event("user_annotation", f"ProfilerStep#{step}", begun, free)]
     kind, stretch = ("kernel", {"device": 0, "stream": 7}) if plan.device else ("cpu_op", {})
     thread = 7 if plan.device else 1

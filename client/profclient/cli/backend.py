@@ -18,7 +18,7 @@ from profclient.traces import RemoteTraces, Traces, is_fleet
 @contextmanager
 def traces() -> Iterator[Traces]:
     """The traces that this command line means."""
-    store = click.get_current_context().find_root().obj or _collected()
+    store = folder()
     if store is not None:
         from profclient.offline import OfflineTraces
 
@@ -26,6 +26,11 @@ def traces() -> Iterator[Traces]:
         return
     with Daemon() as daemon:
         yield RemoteTraces(daemon)
+
+
+def folder() -> Path | None:
+    """The directory that this command line asks; None: the daemon. Raises UsageError as `_collected`."""
+    return click.get_current_context().find_root().obj or _collected()
 
 
 def following(command: str) -> str:

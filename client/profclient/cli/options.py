@@ -211,7 +211,9 @@ def part_options(function: Function) -> Function:
         click.option("--window", help="Only this part, counted from the first event: 1s..1.5s."),
         click.option("--step", help="Only these training steps: 12, or 12..14."),
         click.option("--min-duration", help="Only events of at least this duration: 10us."),
-        click.option("--redact", help="Hide any of paths,values,names. For chrome, perfetto and bundle."),
+        click.option(
+            "--redact", help="Hide any of paths,values,names. For chrome, perfetto, perfetto-archive and bundle."
+        ),
     )
 
 

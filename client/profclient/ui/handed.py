@@ -1,4 +1,4 @@
-"""A trace, or the part of it that Perfetto can hold, as a file that Perfetto reads."""
+"""A trace, or all of a capture, or the part of it that Perfetto can hold, as a file that Perfetto reads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Final
 
 from profclient.errors import UsageError
+from profclient.merged_head import Head
+from profclient.traces import Traces, is_capture
 from profclient.ui.asking import Library, checked
 
 BYTES_MAX: Final = 256 << 20
@@ -23,21 +25,23 @@ _TITLE_MAX: Final = 200  # letters; it travels in a header
 def handed(library: Library, asked: Any, asker: socket.socket) -> Iterator[tuple[dict[str, Any], BinaryIO]]:
     """What is handed over, and its file, which goes with the block.
 
-    `asked`: `trace`, `arguments` as `export` has them (`redact` with commas), and `cut`: whether a window is all that
-    is wanted, even of a trace that could be had whole. Raises ClientError.
+    `asked`: `trace` (or a capture), `arguments` as `export` has them (`redact` with commas), and `cut`: whether a
+    window is all that is wanted, even of a trace that could be had whole. Raises ClientError.
     """
     if not isinstance(asked, dict) or not isinstance(asked.get("cut", False), bool):
         raise UsageError("a request is a JSON object, and cut a flag.")
     question = checked({**asked, "question": "summary"})  # whose trace and arguments are as those of any
     words = [word for word in str(question.arguments.pop("redact", "") or "").split(",") if word]
     with library.asked(asker) as traces, tempfile.TemporaryFile(prefix="profctl-perfetto-") as file:
-        found = traces.get(question.trace)
+        whole_capture = is_capture(question.trace)
+        found = _of_capture(traces, question.trace) if whole_capture else traces.get(question.trace)
         part = question.arguments
         whole = not asked.get("cut", False) and found["events"] <= WHOLE_EVENTS_MAX
         if whole:
             part = {name: value for name, value in part.items() if name not in _WINDOW}
         written = 0
-        for piece in traces.ask("export", found["id"], format="perfetto", gzip=False, redact=words, **part):
+        pieces = Head(traces.ask("export", found["id"], format="perfetto", gzip=False, redact=words, **part))
+        for piece in pieces:
             written += len(piece)
             if written > BYTES_MAX:
                 raise UsageError(_TOO_LARGE)
@@ -49,7 +53,16 @@ def handed(library: Library, asked: Any, asker: socket.socket) -> Iterator[tuple
             "whole": whole,
         }
         told["whole_events_max"] = WHOLE_EVENTS_MAX
+        about = pieces.about("perfetto", gzip=False) if whole_capture else None
+        told["clocks"] = about and about["clocks"]["message"]
         yield told, file
+
+
+def _of_capture(traces: Traces, capture: str) -> dict[str, Any]:
+    """What is told of a capture, as of a trace."""
+    answer = traces.ask("traces", capture).value()
+    events = sum(one["events"] for one in answer["traces"])
+    return {"id": answer["capture"], "title": f"Capture {answer['capture']}", "events": events}
 
 
 _TOO_LARGE: Final = (

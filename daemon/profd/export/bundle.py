@@ -7,10 +7,8 @@ computes (the tree, links, self times).
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -22,16 +20,16 @@ from profd.disk.files import disk
 from profd.events import NO_ROW, EventTable, Flows
 from profd.export.redact import RedactedReader
 from profd.export.rows import tables
+from profd.export.tar import add_file, end_archive
 from profd.query.captured import Captured
 from profd.query.part import numbers_of
-from profd.segments.bundle import BLOCK_BYTES, DERIVED, MANIFEST, VERSION, VERSION_FILE
+from profd.segments.bundle import DERIVED, MANIFEST, VERSION, VERSION_FILE
 from profd.segments.meta import FLOWS_FILE, LATE_FILE, META_FILE, TraceMeta, encode_json
 from profd.segments.reader import TraceReader, Window
 from profd.segments.segment import reading
 from profd.segments.writer import TraceWriter
 from profd.workers.jobs import Progress
 
-_COPY_BYTES: Final = 1 << 20
 _NO_TIME: Final = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
@@ -90,19 +88,11 @@ class _Archive:
         """The manifest and the end of the archive."""
         stated = {name: entry for name, entry in self._files.items() if name != MANIFEST}
         self.add_bytes(MANIFEST, json.dumps({"files": stated}, indent=1).encode())
-        self._out.write(bytes(2 * BLOCK_BYTES))
+        end_archive(self._out)
 
     def _add(self, name: str, size: int, file: BinaryIO) -> None:
-        # No owner and no time: the same trace gives the same bytes.
-        header = tarfile.TarInfo(name)
-        header.size, header.mode = size, 0o644
-        self._out.write(header.tobuf(tarfile.USTAR_FORMAT))
-        digest = hashlib.sha256()
-        while data := file.read(_COPY_BYTES):
-            digest.update(data)
-            self._out.write(data)
-        self._out.write(bytes(-size % BLOCK_BYTES))
-        self._files[name] = {"bytes": size, "sha256": digest.hexdigest()}
+        digest = add_file(self._out, name, size, file)
+        self._files[name] = {"bytes": size, "sha256": digest}
 
 
 def _written_anew(

@@ -2,13 +2,15 @@
 
 The contents of an imported file come back: events in their phases with their arguments, flows, names of tracks and the
 keys beside `traceEvents`. Differences that remain: times have three decimals (whole ns), metadata is written once per
-track, and NaN, which is no JSON, has become a string. Argument columns: see profd.decode.chrome.
+track, and NaN, which is no JSON, has become a string. Argument columns: see profd.decode.chrome. Several traces are
+written one after the other, with processes and ids of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -20,9 +22,12 @@ from profd.events import NO_ROW, ArgColumn, Dictionary, EventTable, Flows, Track
 from profd.events.table import Array
 from profd.export.derived import CATEGORY, DrawnLine, drawn_lines
 from profd.export.links import with_derived
+from profd.export.merged import ABOUT, Merged, Part, Pids
+from profd.export.own_ids import OwnIds, TraceIds
 from profd.export.rows import tables, without_lists
 from profd.query import rules
 from profd.query.part import numbers_of
+from profd.segments.meta import read_meta
 from profd.segments.reader import TraceReader, Window
 from profd.workers.jobs import Progress
 
@@ -50,6 +55,7 @@ _ASYNC: Final = ("is_async", "end_thread")
 _JSON_DICTIONARIES: Final = frozenset({"inputs", "flow_id"})
 _ROWS_AT_ONCE: Final = 1 << 15  # about 10 MB of text
 _SECOND_NS: Final = 1_000_000_000
+_DEVICES: Final = "deviceProperties"
 
 
 def write(
@@ -66,60 +72,115 @@ def write(
     where the event they are bound to does; unbound ones by their time. `derived_flows`
     adds links from forward to backward ops to a trace that has none.
     """
-    return _Export(reader, out, window, min_duration_ns, derived_flows).run(progress)
+    top_level = dict(reader.meta.top_level)
+    if "baseTimeNanoseconds" not in top_level and reader.meta.known_traits.samples:
+        # Unix µs have too many digits for the doubles of viewers.
+        top_level["baseTimeNanoseconds"] = _whole_second(reader.meta.start_ns or 0)
+    base = base_ns_of(top_level.get("baseTimeNanoseconds"))
+    records = Records(out, top_level)
+    count = _TraceRecords(reader, Place(reader.tracks, base), window, min_duration_ns, derived_flows).write(
+        records, progress
+    )
+    records.end()
+    return count
 
 
-class _Export:
+def write_merged(merged: Merged, out: BinaryIO, progress: Progress, derived_flows: bool = False) -> int:
+    """Write all traces, one after the other: no order is asked of records."""
+    pids, ids, base = Pids(), OwnIds(), _whole_second(merged.start_ns)
+    records = Records(out, {ABOUT: merged.about, "baseTimeNanoseconds": base, **_devices(merged)})
+
+    def one(number: int, part: Part, reader: TraceReader, heard: Progress) -> int:
+        tracks = pids.tracks(reader.tracks, part, number, all_numbered=True)
+        place = Place(tracks, base + part.placed.ahead_ns, ids.of_next_trace(reader.tracks, tracks))
+        return _TraceRecords(reader, place, part.window, merged.min_duration_ns, derived_flows).write(records, heard)
+
+    count = merged.write_each(one, progress)
+    records.end()
+    return count
+
+
+def _whole_second(ns: int) -> int:
+    return ns - ns % _SECOND_NS
+
+
+def _devices(merged: Merged) -> dict[str, Any]:
+    """Those of the first trace that says any: an import knows by them whose kernels these are."""
+    said = (read_meta(part.member.directory).top_level for part in merged.parts if part.member.directory is not None)
+    return next(({_DEVICES: one[_DEVICES]} for one in said if _DEVICES in one), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a trace is in its file."""
+
+    tracks: Tracks  # as they are shown
+    base_ns: int  # time of its clock that is 0 there
+    ids: TraceIds | None = None  # None: it is alone, and keeps its own
+
+
+class Records:
+    """The file: what it says of itself, and records with commas between them."""
+
+    def __init__(self, out: BinaryIO, top_level: Mapping[str, Any]) -> None:
+        self._out = out
+        self._any = False
+        members = "".join(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in top_level.items())
+        out.write(f'{{\n{members}"traceEvents": [\n'.encode())
+
+    def add(self, text: bytes, *, leads: bool = False) -> None:
+        """Some records. `leads`: with the comma already, where it is not the first text of its writer."""
+        if not text:
+            return
+        if self._any and not leads:
+            self._out.write(b",\n")
+        self._out.write(text)
+        self._any = True
+
+    def end(self) -> None:
+        """Close the file's brackets."""
+        self._out.write(b"\n]\n}\n")
+
+
+class _TraceRecords:
+    """The records of one trace; `write` is called once."""
+
     def __init__(
-        self, reader: TraceReader, out: BinaryIO, window: Window | None, min_duration_ns: int, derived_flows: bool
+        self, reader: TraceReader, place: Place, window: Window | None, min_duration_ns: int, derived_flows: bool
     ) -> None:
         self._reader = reader
+        self._place = place
         self._derived_flows = derived_flows
-        self._out = out
         self._window = window
         self._min_duration = min_duration_ns
         self._whole = window is None and min_duration_ns == 0
-        self._top_level = dict(reader.meta.top_level)
-        if "baseTimeNanoseconds" not in self._top_level and reader.meta.known_traits.samples:
-            # Unix µs have too many digits for the doubles of viewers.
-            first = reader.meta.start_ns or 0
-            self._top_level["baseTimeNanoseconds"] = first - first % _SECOND_NS
-        self._writer = ChromeWriter(base_ns_of(self._top_level.get("baseTimeNanoseconds")))
-        self._pairs = _Pairs(reader.tracks)
+        self._writer = ChromeWriter(place.base_ns)
+        self._pairs = _Pairs(place.tracks)
         self._lists = Dictionary()
         self._known: dict[str, int] = {}  # strings the writer has, by dictionary
         self._written = np.zeros(0 if self._whole else len(reader), dtype=bool)  # rows, for their flows
 
-    def run(self, progress: Progress) -> int:
-        out, count = self._out, 0
-        for key, value in self._top_level.items():
-            out.write(f"{'{' if count == 0 else ','}\n{json.dumps(key)}: {json.dumps(value)}".encode())
-            count = 1
-        out.write(b',\n"traceEvents": [\n' if count else b'{\n"traceEvents": [\n')
+    def write(self, records: Records, progress: Progress) -> int:
+        """All of them; how many events these are."""
         self._set_tracks()
-        total = max(1, len(self._reader))
-        count = 0
+        total, count = max(1, len(self._reader)), 0
         for table in self._tables():
             for text in self._events(table):
-                out.write(text)
+                # The writer sets commas between what it has written itself.
+                records.add(text, leads=text.startswith(b","))
             count += len(table)
             progress("exporting", min(1.0, count / total))
-        begun = count > 0
         for line in drawn_lines(self._reader, self._window, self._min_duration):
-            out.write((b",\n" if begun else b"") + self._drawn(line))
-            begun = True
+            records.add(self._drawn(line))
         flows = self._flows()
-        # The writer sets commas between what it has written itself.
-        out.write(b",\n" + flows if flows and begun and not count else flows)
-        metadata = self._metadata()
-        out.write(b",\n" + metadata if metadata and (begun or flows) else metadata)
-        out.write(b"\n]\n}\n")
+        records.add(flows, leads=flows.startswith(b","))
+        records.add(self._metadata())
         return count
 
     def _drawn(self, line: DrawnLine) -> bytes:
         """A derived line, on a thread of its own of its process."""
-        place = {"cat": CATEGORY, "pid": self._reader.tracks.processes[line.process]["id"], "tid": line.title}
-        base, where = base_ns_of(self._top_level.get("baseTimeNanoseconds")), json.dumps(place)[1:-1]
+        place = {"cat": CATEGORY, "pid": self._place.tracks.processes[line.process]["id"], "tid": line.title}
+        base, where = self._place.base_ns, json.dumps(place)[1:-1]
         records = (
             f'{{"ph": "X", {where}, "name": {json.dumps(name)}, "ts": {_us(start - base)}, "dur": {_us(end - start)}}}'
             for name, start, end in line.spans
@@ -127,7 +188,7 @@ class _Export:
         return ",\n".join(records).encode("ascii")
 
     def _set_tracks(self) -> None:
-        tracks = self._reader.tracks
+        tracks = self._place.tracks
         self._writer.set_tracks(
             [_token(process["id"]) for process in tracks.processes],
             [_token(thread["id"]) for thread in tracks.threads],
@@ -139,6 +200,8 @@ class _Export:
             if not self._whole:
                 self._written[table.columns["row"]] = True
             self._pairs.apply(table)
+            if self._place.ids is not None:
+                self._place.ids.apply(table)
             yield without_lists(table, self._lists)
 
     def _events(self, table: EventTable) -> Iterator[bytes]:
@@ -174,7 +237,10 @@ class _Export:
         }
         columns["enclosing"] = flows.enclosing[kept].astype(np.uint8)
         for name in ("name", "cat", "flow_id"):
-            self._add(name, self._reader.dictionaries[name].values, name in _JSON_DICTIONARIES)
+            values = self._reader.dictionaries[name].values
+            if name == "flow_id" and self._place.ids is not None:
+                values = self._place.ids.flows(values)
+            self._add(name, values, name in _JSON_DICTIONARIES)
         return self._writer.write_flows(len(columns["id"]), columns)
 
     def _kept_flows(self, flows: Flows) -> npt.NDArray[np.intp]:
@@ -186,7 +252,7 @@ class _Export:
         return np.flatnonzero(kept | (~bound & (flows.time >= low) & (flows.time < high)))
 
     def _metadata(self) -> bytes:
-        tracks = self._reader.tracks
+        tracks = self._place.tracks
         records: list[dict[str, Any]] = []
         for process in tracks.processes:
             place = {} if process["id"] is None else {"pid": process["id"]}
@@ -197,7 +263,8 @@ class _Export:
             ):
                 if key in process:
                     records.append({"ph": "M", "name": name, **place, "tid": 0, "args": {key: process[key]}})
-            records += process.get("metadata", ())
+            kept = process.get("metadata", ())
+            records += kept if self._place.ids is None else ({**record, **place} for record in kept)
         for thread in tracks.threads:
             pid = tracks.processes[thread["process"]]["id"]
             place = {} if pid is None else {"pid": pid}

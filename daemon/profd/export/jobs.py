@@ -5,18 +5,22 @@ A format NAME is written by `profd/export/NAME.py`, which has
     def write(reader, out, window, progress, min_duration_ns=0) -> int
 
 It returns the events written. `window` is [from, to) in Unix ns or None for all of the trace, `min_duration_ns`
-leaves out what is shorter.
+leaves out what is shorter. A format that merges has for a capture
+
+    def write_merged(merged, out, progress) -> int
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from gzip import GzipFile
 from typing import Any, BinaryIO, cast
 
 from profd.errors import BadInput
 from profd.export.bundle import write_all
+from profd.export.merged import merged
 from profd.export.redact import RedactedReader
 from profd.model.formats import FORMATS, Format
 from profd.query.captured import Captured
@@ -44,22 +48,15 @@ def export(
 
     Raises BadInput for an empty window, steps that there are not, or what the format cannot serve.
     """
-    form = FORMATS[format]
+    form = _able(format, redact, derived_flows)
+    if not form.of_traces:
+        raise BadInput(f"the format {format} is of a capture: name one (`profctl captures`); of a trace write perfetto")
     packed = _packed(format, form, gzip)
     window = window_of(trace, from_ns, to_ns, first_step, last_step)
-    if redact and not form.redacts:
-        able = ", ".join(known for known, other in FORMATS.items() if other.redacts)
-        raise BadInput(f"--redact does not work with the format {format}; it does with {able}")
-    if derived_flows and not form.derives_flows:
-        able = ", ".join(known for known, other in FORMATS.items() if other.derives_flows)
-        raise BadInput(f"--derived-flows does not work with the format {format}; it does with {able}")
     reader = RedactedReader(trace.directory, redact) if redact else trace
-    write = partial(imported(f"profd.export.{format}:write"), **({"derived_flows": True} if derived_flows else {}))
-    if not packed:
-        return int(write(reader, out, window, progress, min_duration_ns=min_duration_ns))
-    # No name and no time in the header: the same trace gives the same bytes.
-    with GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as file:
-        return int(write(reader, cast(BinaryIO, file), window, progress, min_duration_ns=min_duration_ns))
+    write = _writer(format, "write", derived_flows)
+    with _file(out, packed) as file:
+        return int(write(reader, file, window, progress, min_duration_ns=min_duration_ns))
 
 
 def export_of_capture(
@@ -68,12 +65,57 @@ def export_of_capture(
     progress: Progress,
     *,
     format: str,  # noqa: A002 - what askers call it
-    **part: Any,
+    min_duration_ns: int,
+    gzip: bool,
+    redact: Sequence[str],
+    derived_flows: bool,
+    **part: int | None,
 ) -> int:
-    """Write all traces of a capture, whole, as one archive; how many events they have. BadInput for anything else."""
-    if format != "bundle" or any(value not in (None, 0, False, []) for value in part.values()):
-        raise BadInput("a capture is exported whole, in the format bundle; for anything else name one of its traces")
-    return write_all(capture, out, progress)
+    """Write all traces of a capture, on one axis, or whole as an archive (bundle); how many events they have.
+
+    `part`: `from_ns`, `to_ns`, `first_step`, `last_step`. Raises as `export`, and what the reader of a trace raises.
+    """
+    if format == "bundle":
+        if min_duration_ns or gzip or redact or derived_flows or any(one is not None for one in part.values()):
+            raise BadInput("a bundle of a capture is whole, and compressed already: leave out what else is asked for")
+        return write_all(capture, out, progress)
+    form = _able(format, redact, derived_flows)
+    if not form.merges:
+        able = ", ".join(known for known, other in FORMATS.items() if other.merges)
+        raise BadInput(f"the format {format} is of one trace: name one of the capture's; of a capture there are {able}")
+    packed = _packed(format, form, gzip)
+    found = merged(capture, min_duration_ns, redact, **part)
+    write = _writer(format, "write_merged", derived_flows)
+    with _file(out, packed) as file:
+        return int(write(found, file, progress))
+
+
+def _able(name: str, redact: Sequence[str], derived_flows: bool) -> Format:
+    """The format. BadInput for what it cannot serve."""
+    form = FORMATS[name]
+    if redact and not form.redacts:
+        able = ", ".join(known for known, other in FORMATS.items() if other.redacts)
+        raise BadInput(f"--redact does not work with the format {name}; it does with {able}")
+    if derived_flows and not form.derives_flows:
+        able = ", ".join(known for known, other in FORMATS.items() if other.derives_flows)
+        raise BadInput(f"--derived-flows does not work with the format {name}; it does with {able}")
+    return form
+
+
+def _writer(name: str, function: str, derived_flows: bool) -> Callable[..., Any]:
+    write = imported(f"profd.export.{name.replace('-', '_')}:{function}")
+    return partial(write, **({"derived_flows": True} if derived_flows else {}))
+
+
+@contextmanager
+def _file(out: BinaryIO, packed: bool) -> Iterator[BinaryIO]:
+    """Where a writer writes to."""
+    if not packed:
+        yield out
+        return
+    # No name and no time in the header: the same trace gives the same bytes.
+    with GzipFile("", "wb", compresslevel=3, fileobj=out, mtime=0) as file:
+        yield cast(BinaryIO, file)
 
 
 def _packed(name: str, form: Format, wanted: bool) -> bool:

@@ -15,19 +15,20 @@ _PID_MAX: Final = (1 << 31) - 1
 class TrackTable:
     """Track uuids, and the descriptors that are still to be written."""
 
-    def __init__(self, tracks: Tracks) -> None:
+    def __init__(self, tracks: Tracks, after: int = 0) -> None:
+        """`after`: uuids up to this one are taken."""
         self._processes: list[int] = []
         self._threads: list[int] = []
         self._owners: list[int] = []  # uuid of each thread's process
         self._named: dict[tuple[int, str], int] = {}
-        self._last = 0
+        self.last = after
         self.waiting: list[bytes] = []  # TrackDescriptor messages
         for process in tracks.processes:
             self._processes.append(self._describe(_process(process)))
         for thread in tracks.threads:
             owner = thread["process"]
             self._owners.append(self._processes[owner])
-            pid = _number(tracks.processes[owner]["id"])
+            pid = system_id(tracks.processes[owner]["id"])
             self._threads.append(self._describe(_thread(thread, pid, self._processes[owner])))
 
     def thread(self, thread: int, lane: int = 0, among: str = "overlapping") -> int:
@@ -60,16 +61,16 @@ class TrackTable:
         return uuid
 
     def _describe(self, fields: bytes) -> int:
-        self._last += 1
-        self.waiting.append(wire.integer(1, self._last) + fields)
-        return self._last
+        self.last += 1
+        self.waiting.append(wire.integer(1, self.last) + fields)
+        return self.last
 
 
 def _under(parent: int) -> bytes:
     return wire.integer(5, parent) if parent else b""
 
 
-def _number(track_id: Any) -> int | None:
+def system_id(track_id: Any) -> int | None:
     """An id as the system's own, where it can be one. 0 is the idle process, and a device to Kineto."""
     real = isinstance(track_id, int) and not isinstance(track_id, bool) and 0 < track_id <= _PID_MAX
     return track_id if real else None
@@ -81,14 +82,14 @@ def _title(track: dict[str, Any]) -> str:
 
 
 def _process(track: dict[str, Any]) -> bytes:
-    pid = _number(track["id"])
+    pid = system_id(track["id"])
     if pid is None:
         return wire.text(2, _title(track))
     return wire.message(3, wire.integer(1, pid), wire.text(6, _title(track)))
 
 
 def _thread(track: dict[str, Any], pid: int | None, owner: int) -> bytes:
-    tid = _number(track["id"])
+    tid = system_id(track["id"])
     if pid is None or tid is None:
         return _under(owner) + wire.text(2, _title(track))
     return wire.message(4, wire.integer(1, pid), wire.integer(2, tid), wire.text(5, _title(track)))

@@ -53,9 +53,10 @@ _EXTENSION: Final = re.compile(r"\.[A-Za-z0-9]{1,11}\Z")
 class RedactedReader(TraceReader):
     """A stored trace without what is not to be seen."""
 
-    def __init__(self, directory: Path, redact: Collection[str]) -> None:
+    def __init__(self, directory: Path, redact: Collection[str], secret: bytes | None = None) -> None:
+        """`secret`: of the hashes, where several traces are to have the same; None: one of its own."""
         super().__init__(directory)
-        self._words = _Words(frozenset(redact))
+        self._words = _Words(frozenset(redact), secret)
         self._values = VALUES in redact
         self._names = NAMES in redact
         self._public: dict[int, int] = {}  # code of a name -> code of what is shown
@@ -108,10 +109,10 @@ class _Redacted(Dictionary):
 
 
 class _Words:
-    """Replaces words. The key is this object's own."""
+    """Replaces words."""
 
-    def __init__(self, redact: frozenset[str]) -> None:
-        self._key = secrets.token_bytes(16)
+    def __init__(self, redact: frozenset[str], secret: bytes | None = None) -> None:
+        self._key = secret or secrets.token_bytes(16)
         self._paths = PATHS in redact
         self._values = VALUES in redact
         self._names = NAMES in redact

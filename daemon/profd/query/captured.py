@@ -9,6 +9,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -155,9 +156,15 @@ def _same(found: Found) -> Found:
 
 
 def _looked(look: Callable[[Member], Found], member: Member) -> Found:
+    with named_in_errors(member):
+        return look(member)
+
+
+@contextmanager
+def named_in_errors(member: Member) -> Iterator[None]:
     """Errors name the trace that they are about."""
     try:
-        return look(member)
+        yield
     except ProfdError as error:
         if member.trace in str(error):
             raise

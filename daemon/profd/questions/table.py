@@ -203,7 +203,7 @@ _TABLE: Final = (
             Flag("derived_flows", "Add links from forward to backward ops where none were recorded; for chrome."),
             *_PART,
             Texts(
-                *("redact", "What is left out or hashed; for chrome, perfetto and bundle."),
+                *("redact", "What is left out or hashed; for chrome, perfetto, perfetto-archive and bundle."),
                 choices=("paths", "values", "names"),
                 refusal="there is no redaction {value!r}; known are {known}",
             ),

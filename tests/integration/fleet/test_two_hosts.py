@@ -93,6 +93,10 @@ def test_ranks_are_where_they_are_and_the_same_verbs_follow(two: TwoHosts, tmp_p
     assert answer["capture"] == fleet
     assert {row["host"] for row in answer["rows"]} == {"n1"}
     assert two.profctl("--store", str(tmp_path), "files", fleet, "--check").code == 0
+    # AND all of it is one file, with processes named by that host.
+    told = two.profctl("export", fleet[:8], "-o", str(tmp_path / "all.json"), "--json").json
+    assert [(row["host"], row["title"]) for row in told["traces"]] == [("n1", "rank 0 n1")]
+    assert '"rank 0 n1: ' in (tmp_path / "all.json").read_text()
     assert not [name for _, _, names in os.walk(tmp_path) for name in names if name.endswith(".part")]
 
 

@@ -29,6 +29,7 @@ from profclient.ui.server import PageServer
 from tests.integration.ui.conftest import SLOW, STEPS, training
 from tests.integration.ui.test_server import OTHER, Got, request, serving
 from tests.support.perfetto import Perfetto, needs_perfetto
+from tests.support.simulated_job import Plan, files
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.slow, needs_perfetto]
@@ -297,6 +298,46 @@ def test_a_trace_is_handed_over_without_what_is_redacted(server: PageServer, tra
     whole = request(server, "POST", "/api/perfetto", json.dumps({"trace": trace}).encode())
     assert b": forward" in whole.body
     assert f"ProfilerStep#{SLOW}".encode() in whole.body
+
+
+@pytest.fixture(scope="module")
+def capture(store: Path) -> str:
+    """Three ranks whose clocks are 40 ms apart, each to the next."""
+    folder = store.parent / "ranks"
+    folder.mkdir(exist_ok=True)
+    traces, into = OfflineTraces(store), "new"
+    for path in files(folder, Plan(ranks=3)):
+        into = traces.get(traces.import_file(path, capture=into)["id"])["capture"]
+    return into
+
+
+def test_all_ranks_of_a_capture_open_in_perfetto(browser: Any, server: PageServer, capture: str) -> None:
+    """GIVEN ranks whose clocks are apart WHEN the page opens them THEN Perfetto has each by its name, on one axis."""
+    tab = opened(browser, server, f"/ranks/{capture}")
+    tab.get_by_role("link", name="All ranks in Perfetto").click()
+    perfetto = Perfetto(tab)
+    assert "All ranks: 270 events. Clocks are compared by collectives" in said(tab)
+    rows = perfetto.rows(
+        """SELECT p.name, min(s.ts) FROM slice s JOIN thread_track t ON s.track_id = t.id JOIN thread USING (utid)
+        JOIN process p USING (upid) WHERE s.name = 'ProfilerStep#0' GROUP BY 1 ORDER BY 1"""
+    )
+    assert [row[0].partition(" ")[0] for row in rows] == ["rank"] * 3
+    begins = [int(row[1]) for row in rows]
+    assert max(begins) - min(begins) < 1_000_000
+    tab.get_by_role("link", name="Its ranks in profctl ui").click()
+    tab.wait_for_selector("h1:has-text('Ranks of')")
+
+
+def test_all_ranks_are_handed_over_and_a_part_of_them(server: PageServer, capture: str) -> None:
+    got = request(server, "POST", "/api/perfetto", json.dumps({"trace": capture[:9]}).encode())
+    told = json.loads(got.headers["profd-trace"])
+    assert (told["id"], told["events"], told["whole"]) == (capture, 270, True)
+    assert "at most (proved)" in told["clocks"]
+    step = {"trace": capture, "arguments": {"first_step": 3, "last_step": 3}, "cut": True}
+    part = request(server, "POST", "/api/perfetto", json.dumps(step).encode())
+    assert 0 < len(part.body) < len(got.body) / 4
+    gone = request(server, "POST", "/api/perfetto", json.dumps({"trace": "c00000000dead"}).encode())
+    assert gone.json["kind"] == "not_found"
 
 
 def test_where_it_is_not_installed_the_page_and_the_command_say_how(

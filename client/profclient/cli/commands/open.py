@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from profclient.cli.backend import traces
+from profclient.cli.backend import folder, traces
 from profclient.cli.commands.ui import serve
 from profclient.cli.options import part_options, part_query, warn_if_beyond
 from profclient.errors import UsageError
+from profclient.traces import is_capture
 from profclient.ui.perfetto import INSTALL, installed
 
 
@@ -28,7 +29,7 @@ def open_trace(
     min_duration: str | None,
     redact: str | None,
 ) -> None:
-    """Show a trace in a browser, with Perfetto.
+    """Show a trace, or all ranks of a capture, in a browser, with Perfetto.
 
     profctl opens the page of `profctl ui` with Perfetto in it, and serves both on loopback, to your own processes,
     until Ctrl-C. The page asks nothing of the internet. Perfetto comes with the extra `perfetto` of profd. With --step,
@@ -41,10 +42,12 @@ def open_trace(
             "`profctl ui` shows the timeline, and `profctl export -f perfetto -o FILE` writes it for https://ui.perfetto.dev."
         )
     with traces() as source:
-        found = source.get(trace)
-    warn_if_beyond(found, part)
-    page = f"/perfetto/{found['id']}{_query(part)}"
-    serve(click.get_current_context().find_root().obj, page, port, no_browser=no_browser)
+        if is_capture(trace):
+            shown = source.ask("traces", trace).value()["capture"]
+        else:
+            warn_if_beyond(found := source.get(trace), part)
+            shown = found["id"]
+    serve(folder(), f"/perfetto/{shown}{_query(part)}", port, no_browser=no_browser)
 
 
 def _query(part: dict[str, Any]) -> str:

@@ -74,7 +74,7 @@ export const order = (what, body, signal) => post(`/api/${what}`, body, signal);
 /** A trace as Perfetto reads it, and what it is: all of it, or the part that was asked for. @param {string} trace
  * @param {Record<string, any>} given arguments of `export` @param {boolean} cut even if it could be had whole
  * @param {AbortSignal} signal
- * @returns {Promise<{told: {title: string, events: number, whole: boolean, whole_events_max: number}, buffer: ArrayBuffer}>} */
+ * @returns {Promise<{told: {title: string, events: number, whole: boolean, whole_events_max: number, clocks: string | null}, buffer: ArrayBuffer}>} */
 export async function handed(trace, given, cut, signal) {
   try {
     const answer = await send("/api/perfetto", { trace, arguments: given, cut }, signal);

@@ -1,10 +1,11 @@
 // @ts-check
-// Perfetto with a trace in it, in a frame of another origin: it gets a title and a buffer, and never the key.
+// Perfetto with a trace in it, or all of a capture, in a frame of another origin: it gets a title and a buffer, and never the key.
 
 import { ask, handed, host } from "./ask.js";
 import { fill, h, problem } from "./dom.js";
-import { duration, shown, whole } from "./units.js";
+import { duration, printable, shown, whole } from "./units.js";
 
+const CAPTURE = /^[cf]/; // ids of traces begin with a digit
 const READY_MS = 10_000; // of its first word; Perfetto's own files come later
 
 /** @param {string} id @param {URLSearchParams} given `from`, `to` in ns, or `step`; `cut`: nothing else is handed over;
@@ -21,15 +22,19 @@ export function perfettoPage(id, given) {
   };
   place.setAttribute("aria-busy", "true");
   show(id, given, place, (text) => fill(said, text), ends.signal).then(() => place.removeAttribute("aria-busy"), wrong);
+  const of = encodeURIComponent(id);
+  const [title, back] = CAPTURE.test(id)
+    ? [`Capture ${id} in Perfetto`, h("a", { href: `#/ranks/${of}` }, "Its ranks in profctl ui")]
+    : [`Trace ${id} in Perfetto`, h("a", { href: `#/trace/${of}` }, "The trace in profctl ui")];
   const element = h(
     "div",
     {},
-    h("h1", {}, `Trace ${id} in Perfetto`),
-    h("p", { class: "line" }, h("a", { href: `#/trace/${id}` }, "The trace in profctl ui"), h("a", { href: "#/" }, "All traces")),
+    h("h1", {}, title),
+    h("p", { class: "line" }, back, h("a", { href: "#/" }, "All traces")),
     said,
     place,
   );
-  return { element, title: `Trace ${id} in Perfetto`, close: () => ends.abort() };
+  return { element, title, close: () => ends.abort() };
 }
 
 /** @param {string} id @param {URLSearchParams} given @param {Element} place @param {(text: string) => void} say
@@ -50,7 +55,7 @@ async function show(id, given, place, say, signal) {
   const ready = soon(heard("ready"), `Nothing is heard of Perfetto. It has a port of its own: a tunnel (ssh -L) leads to ${ports.join(" and ")}.`);
   const [{ told, buffer }, bounds] = await Promise.all([
     handed(id, part, given.get("cut") === "1", signal),
-    ask("tiles", id, { width: 1, limit: 1 }, signal),
+    CAPTURE.test(id) ? { start_ns: null } : ask("tiles", id, { width: 1, limit: 1 }, signal),
     ready,
   ]);
   const seen = told.whole && part.from_ns !== undefined && part.to_ns !== undefined && bounds.start_ns !== null;
@@ -91,6 +96,10 @@ function partWords(told, part) {
   const least = part.min_duration_ns ? `, events of ${duration(part.min_duration_ns)} and more` : "";
   const redacted = part.redact ? `, without ${shown(part.redact).replaceAll(",", ", ")}` : "";
   const events = `${whole(told.events)} events`;
+  if (told.clocks) {
+    const cut = part.first_step !== undefined || (!told.whole && part.from_ns !== undefined) ? "A part of all ranks, of" : "All ranks:";
+    return `${cut} ${events}${least}${redacted}. ${printable(told.clocks)}`;
+  }
   if (part.first_step !== undefined) return `Perfetto has steps ${part.first_step} to ${part.last_step}${least}${redacted}, of a trace of ${events}.`;
   if (told.whole) return `Perfetto has the whole trace: ${events}${least}${redacted}.`;
   if (part.from_ns === undefined) return `Perfetto has all of the trace: ${events}${least}${redacted}.`;

@@ -32,7 +32,8 @@ export function ranksPage(capture) {
     ];
   });
   const links = h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"),
-    h("a", { href: `#/capture/${encodeURIComponent(capture)}` }, "Traces of this capture"), h("code", {}, `profctl ranks ${capture}`));
+    h("a", { href: `#/capture/${encodeURIComponent(capture)}` }, "Traces of this capture"),
+    h("a", { href: `#/perfetto/${encodeURIComponent(capture)}` }, "All ranks in Perfetto"), h("code", {}, `profctl ranks ${capture}`));
   return { element: h("div", {}, h("h1", {}, `Ranks of ${capture}`), links, parts), title: `Ranks of ${capture}` };
 }
 

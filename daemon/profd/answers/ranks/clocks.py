@@ -32,6 +32,16 @@ class Clocks:
     within: Array  # float64: it is wrong by no more
     most: Array  # float64: what each (row) is ahead of each other (column) at most
 
+    def against(self, reference: int) -> Clocks:
+        """The same, against another rank than the first."""
+        return _against(self.most, reference)
+
+    @property
+    def best_known(self) -> int:
+        """The rank against which most others are known, the first of equal ones."""
+        known = np.isfinite(self.most) & np.isfinite(self.most.T)
+        return int(known.sum(axis=0).argmax())
+
 
 @dataclass(frozen=True, slots=True)
 class ClockLine:
@@ -68,7 +78,11 @@ def closed(most: Array) -> Clocks | None:
         most = np.minimum(most, most[:, third, None] + most[None, third, :])
     if (np.diagonal(most) < 0).any():
         return None
-    highest, lowest = most[:, 0], -most[0, :]
+    return _against(most, 0)
+
+
+def _against(most: Array, reference: int) -> Clocks:
+    highest, lowest = most[:, reference], -most[reference, :]
     known = np.isfinite(highest) & np.isfinite(lowest)
     highest, lowest = np.where(known, highest, 0.0), np.where(known, lowest, 0.0)
     return Clocks((highest + lowest) / 2, np.where(known, (highest - lowest) / 2, np.inf), most)

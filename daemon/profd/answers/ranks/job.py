@@ -81,8 +81,8 @@ def head(job: Job, capture: Captured, status: str, message: str | None) -> dict[
         "left_out": [one.as_json() for one in job.left_out],
         "status": status,
         "message": message,
-        "remarks": [*_remarks(job), *_refused(job)],
-        "clocks": _clocks(job),
+        "remarks": [*_remarks(job), *refused(job)],
+        "clocks": said_of_clocks(job),
     }
 
 
@@ -125,7 +125,7 @@ def _without_devices(ranks: Sequence[Rank]) -> list[Rank]:
     return without if len(without) < len(ranks) else []
 
 
-def _refused(job: Job) -> list[str]:
+def refused(job: Job) -> list[str]:
     """Ranks whose collectives are not known to be those of the others, as sentences."""
     return [
         f"Collectives of {name_of(job.ranks[rank])} could not be told to be those of the others: {why}."
@@ -135,7 +135,12 @@ def _refused(job: Job) -> list[str]:
 
 def name_of(rank: Rank) -> str:
     """`rank 3`, or the trace of a process without one."""
-    return f"trace {rank.member.trace}" if rank.member.rank is None else f"rank {rank.member.rank}"
+    return place_of(rank.member)
+
+
+def place_of(member: Member) -> str:
+    """The same of a trace."""
+    return f"trace {member.trace}" if member.rank is None else f"rank {member.rank}"
 
 
 def named(ranks: Sequence[Rank]) -> str:
@@ -144,7 +149,7 @@ def named(ranks: Sequence[Rank]) -> str:
     return ", ".join(map(name_of, ranks[:_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def _clocks(job: Job) -> dict[str, Any]:
+def said_of_clocks(job: Job) -> dict[str, Any]:
     """What is known of how far the clocks are apart."""
     clocks = job.matched.clocks
     if clocks is None:

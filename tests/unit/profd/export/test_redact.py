@@ -120,7 +120,7 @@ def test_hashes_are_new_every_time(trace: Path) -> None:
 
 
 def test_what_cannot_be_redacted(trace: Path) -> None:
-    with pytest.raises(BadInput, match="chrome, perfetto, bundle"):
+    with pytest.raises(BadInput, match="chrome, perfetto, perfetto-archive, bundle"):
         exported(trace, "pprof", redact=["names"])
     with pytest.raises(BadInput, match="no redaction"):
         exported(trace, "chrome", redact=["everything"])

@@ -408,6 +408,11 @@ async def test_of_a_capture_everybody_asks_what_they_may_read(library):
     await library.share(ANN, mine[0].id, [str(stranger.uid)])
     assert await ask(stranger, CAPTURE) == [mine[0].id]
     assert (await library.asked(ANN, "top", "", {}, "c01")).capture == CAPTURE
+    told.clear()
+    assert sorted(await ask(ANN, CAPTURE, "export", format="perfetto")) == sorted(one.id for one in mine)
+    assert sorted(told) == sorted(("trace.export", "ann", one.id) for one in mine)
+    with pytest.raises(NotFound, match="no traces of a capture"):
+        await ask(replace(BOB, uid=1004, user="mallory"), CAPTURE, "export", format="chrome")
 
 
 async def test_captures_are_looked_up_in_a_thread_and_a_users_one_after_the_other(library, monkeypatch):
