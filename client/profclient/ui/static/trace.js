@@ -1,6 +1,6 @@
 // @ts-check
-// One trace: what it amounts to, findings, steps, timeline, flame graph, top, memory, devices and SQL. A step, or a window
-// of the timeline, narrows the graph, the table and the memory.
+// One trace: what it amounts to, findings, steps, timeline, flame graph, call tree, top, memory, devices and SQL. A step, or
+// a window of the timeline, narrows the graph, the tree, the table and the memory, and has findings of its own.
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
@@ -31,7 +31,7 @@ const SORTS = [
 export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
-  const [summary, found, steps, times] = Array.from({ length: 4 }, () => h("div"));
+  const [summary, found, foundHere, steps, times] = Array.from({ length: 5 }, () => h("div"));
   const [graph, rows, memory, devices] = [flamePart(id), topTable(id), memoryPart(id), devicesPart(id)];
   const sql = sqlForm(id);
   let part = partOf(given);
@@ -49,7 +49,7 @@ export function tracePage(id, given) {
   };
   const words = () => {
     const reset = h("button", { type: "button", onclick: () => go(null) }, "Whole trace");
-    fill(narrowed, `The graph and the table are of ${partWords(part)}. `, part.step !== null || part.window ? reset : null);
+    fill(narrowed, `The graph, the tree and the table are of ${partWords(part)}. `, part.step !== null || part.window ? reset : null);
   };
   const narrow = () => {
     words();
@@ -59,6 +59,20 @@ export function tracePage(id, given) {
     rows.narrow(given);
     memory.narrow(given);
     sql.narrow(given, partWords(part));
+    explainHere(given);
+  };
+  /** What costs time in the part, below what costs time in all of it. @param {Record<string, any>} given */
+  const explainHere = (given) => {
+    if (!Object.keys(given).length) {
+      load(foundHere, async () => null, () => []);
+      return;
+    }
+    const words = partWords(part);
+    load(foundHere, async (signal) => {
+      await before;
+      signal.throwIfAborted();
+      return ask("explain", id, given, signal);
+    }, (told) => [h("h3", {}, `Of ${words}`), ...findings(told, id, go, words)]);
   };
   const follow = () => {
     const seen = part.window ?? spanOf(part);
@@ -110,7 +124,6 @@ export function tracePage(id, given) {
     if (part.step !== null) follow();
     return [h("p", {}, stepWords(told)), drawn.element];
   });
-  narrow();
   const draw = (/** @type {any} */ told) => {
     const before = line?.view(); // of the sketch
     line?.close();
@@ -130,8 +143,10 @@ export function tracePage(id, given) {
     indexed = sketch.done;
     return [sketch.element];
   }).then(() => indexed);
+  const before = Promise.all([seen, drawn]); // the longest question comes last
+  narrow();
   load(found, async (signal) => {
-    await Promise.all([seen, drawn]); // the longest question comes last
+    await before;
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
   }, (told) => findings(told, id, go));
@@ -142,11 +157,12 @@ export function tracePage(id, given) {
     heading,
     h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`), compareWith(id)),
     section("Answer", summary),
-    section("Findings", found),
+    section("Findings", found, foundHere),
     section("Steps", steps),
     section("Timeline", times),
     narrowed,
     section("Flame graph", graph.element),
+    section("Call tree", graph.tree),
     section("Top", rows.element),
     memory.element,
     devices.element,
