@@ -34,6 +34,7 @@ export function tracePage(id, given) {
   const [summary, found, foundHere, steps, times] = Array.from({ length: 5 }, () => h("div"));
   const [graph, rows, memory, devices] = [flamePart(id), topTable(id), memoryPart(id), devicesPart(id)];
   const sql = sqlForm(id);
+  const other = compareWith(id);
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -128,7 +129,7 @@ export function tracePage(id, given) {
     const before = line?.view(); // of the sketch
     line?.close();
     graph.offer(told.tracks);
-    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find]]);
+    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find], ["In another trace", other.find]]);
     if (before) line.see(before);
     else follow();
     return line.element;
@@ -155,7 +156,7 @@ export function tracePage(id, given) {
     "div",
     {},
     heading,
-    h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`), compareWith(id)),
+    h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`), other.element),
     section("Answer", summary),
     section("Findings", found, foundHere),
     section("Steps", steps),
@@ -182,19 +183,30 @@ export function tracePage(id, given) {
   return { element, title: `Trace ${id}`, update, close };
 }
 
-/** A choice of the trace to compare with; the list is asked for when somebody is about to choose. @param {string} id */
+/** A choice of the trace to compare with; the list is asked for when somebody is about to choose. `find`: a name that is
+ * looked for there. @param {string} id @returns {{element: Element, find: (name: string) => void}} */
 function compareWith(id) {
+  const told = h("span", { class: "dim", role: "status" });
+  let wanted = "";
   const choice = /** @type {HTMLSelectElement} */ (
     h("select", { onchange: () => go.toggleAttribute("disabled", !choice.value) }, h("option", { value: "" }, "another trace …"))
   );
   // A button, and not the choice itself: an arrow key would choose the first trace and leave the page.
-  const go = h("button", { type: "button", disabled: true, onclick: () => { location.hash = `/compare/${id}/${choice.value}`; } }, "Compare");
+  const go = h("button", { type: "button", disabled: true, onclick: () => {
+    location.hash = `/compare/${id}/${choice.value}${wanted ? `?${new URLSearchParams({ find: wanted })}` : ""}`;
+  } }, "Compare");
   const list = async () => {
     const others = (await traces()).filter((one) => one.id !== id);
     choice.append(...others.map((one) => h("option", { value: one.id }, `${one.id} (${ago(one.created_ns)}) ${shown(one.title)}`.slice(0, 80))));
   };
   choice.addEventListener("focus", () => list().catch(() => {}), { once: true });
-  return h("span", {}, h("label", {}, "Compare with ", choice), " ", go);
+  const find = (/** @type {string} */ name) => {
+    wanted = name;
+    fill(told, ` finds ${shown(name)} in both`);
+    choice.scrollIntoView({ block: "center" });
+    choice.focus();
+  };
+  return { element: h("span", {}, h("label", {}, "Compare with ", choice), " ", go, told), find };
 }
 
 /** @typedef {{step: number | null, last: number | null, window: import("./timeline_layout.js").Window | null}} Part of a
