@@ -1,7 +1,7 @@
 """The pictures of docs/ui.md anew, from the page as it is: `.venv/bin/python tools/page_pictures.py [NAME …]`.
 
-A daemon of its own records a training loop with torch in it (twice: the second has a slower operator), imports made-up
-ranks and memory, and Chromium goes to each page. Look at each picture before you commit it. NAME: only these, without
+A daemon of its own records a training loop with torch in it, imports made-up jobs to compare, ranks and memory, and
+Chromium goes to each page. Look at each picture before you commit it. NAME: only these, without
 `ui-` and `.png`.
 """
 
@@ -15,26 +15,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.integration.ui.conftest import DRAWN, GO  # noqa: E402
+from tests.integration.ui.conftest import DRAWN, GO, event  # noqa: E402
 from tests.integration.ui.test_memory_and_devices import MARKUP, leaking  # noqa: E402
 from tests.support.chromium import REQUIRED, chromium  # noqa: E402
 from tests.support.daemon import running_daemon  # noqa: E402
 from tests.support.perfetto import Perfetto  # noqa: E402
 from tests.support.simulated_job import Plan, files  # noqa: E402
-from tests.support.waiting import until  # noqa: E402
 
 IMAGES: Final = ROOT / "docs" / "images"
 BIN: Final = Path(sys.executable).parent
 SETTLE_MS: Final = 300_000
-OBSERVER_SECONDS: Final = 300.0
 PROGRAM: Final = """
-import io, itertools, os, sys
+import io, itertools, os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from torch import nn
@@ -49,10 +48,9 @@ def train(model, optimizer, inputs, labels):
     loss.backward()
     optimizer.step()
 
-def main(width):
+def main():
     torch.manual_seed(0)
-    activation = nn.GELU() if width < 1000 else nn.Sequential(nn.GELU(), nn.GELU(), nn.GELU())
-    model = nn.Sequential(nn.Linear(256, 512), activation, nn.LayerNorm(512), nn.Linear(512, 10))
+    model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in itertools.count(1):
         train(model, optimizer, torch.randn(64, 256), torch.randint(0, 10, (64,)))
@@ -61,11 +59,11 @@ def main(width):
         if step == 3:
             print("training", flush=True)
 
-main(int(sys.argv[1]) if sys.argv[1:] else 512)
+main()
 """
 
 
-@dataclass
+@dataclass(eq=False)
 class Shown:
     """The page in a tab, and what is there to be shown."""
 
@@ -126,13 +124,17 @@ def _served(environ: dict[str, str]) -> Iterator[str]:
             server.terminate()
 
 
+def _environ(shown: Shown) -> dict[str, str]:
+    """Of programs that find this environment's python, and keep what is built for them here."""
+    return {**shown.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(shown.folder / "cache")}
+
+
 @contextmanager
-def _job(shown: Shown, *words: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+def _job(shown: Shown, **environ: str) -> Iterator[subprocess.Popen[str]]:
     """The program, once it trains."""
-    command = [BIN / "profctl", "run", "--", "python", "train.py", *words]
-    path = f"{BIN}:{os.environ['PATH']}"
+    command = [BIN / "profctl", "run", "--", "python", "train.py"]
     with subprocess.Popen(
-        command, env={**shown.environ, "PATH": path, **environ}, cwd=shown.folder, stdout=subprocess.PIPE, text=True
+        command, env={**_environ(shown), **environ}, cwd=shown.folder, stdout=subprocess.PIPE, text=True
     ) as job:
         try:
             _line(job)
@@ -146,28 +148,13 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip() if process.stdout else ""
 
 
-_RECORDED: dict[str, str] = {}
-
-
-def _recorded(shown: Shown, *words: str) -> str:
+@cache
+def _recorded(shown: Shown) -> str:
     """A trace of two seconds of the program with operators and calls."""
-    key = " ".join(words)
-    if key not in _RECORDED:
-        with _job(shown, *words) as job:
-            start = ("start", "--pid", str(job.pid), "--stacks")
-            # The first capture has no operators: an observer for this torch is built meanwhile.
-            until(
-                lambda: _steps(shown, *start, "--duration", "500ms"), "operators are recorded", seconds=OBSERVER_SECONDS
-            )
-            _steps(shown, *start, "--duration", "2s")
-        _RECORDED[key] = shown.ask("list")[0]["id"]
-    return _RECORDED[key]
-
-
-def _steps(shown: Shown, *start: str) -> int:
-    """How many steps a recording has."""
-    shown.ask(*start)
-    return int(shown.ask("steps", "")["n"])
+    subprocess.run([BIN / "profctl", "torch", "build"], env=_environ(shown), check=True)
+    with _job(shown) as job:
+        shown.ask("start", "--pid", str(job.pid), "--stacks", "--duration", "2s")
+    return str(shown.ask("list")[0]["id"])
 
 
 def _slow(shown: Shown, trace: str) -> int:
@@ -178,13 +165,35 @@ def _slow(shown: Shown, trace: str) -> int:
 def _imported(shown: Shown, name: str, events: list[dict[str, Any]]) -> str:
     path = shown.folder / f"{name}.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    return str(shown.ask("import", str(path))[0]["trace"])
+    return str(shown.ask("import", str(path))["trace"])
+
+
+def _job_of(gelu: int) -> list[dict[str, Any]]:
+    """Thirty steps of a small network; an operator of it takes so many us, and its backward pass twice as long."""
+    events, at = [], 0.0
+    for number in range(30):
+        jitter = 1 + 0.02 * (number * 7 % 5)
+        calls = {"train.py(20): forward": ("aten::addmm", "aten::gelu", "aten::layer_norm", "aten::addmm")}
+        calls["torch/_tensor.py(566): backward"] = ("AddmmBackward0", "GeluBackward0", "NativeLayerNormBackward0")
+        calls["torch/optim/adam.py(220): step"] = ("aten::_foreach_add_", "aten::_foreach_addcdiv_")
+        begun = at
+        for caller, ops in calls.items():
+            first = at
+            for op in ops:
+                lasts = jitter * {"aten::gelu": gelu, "GeluBackward0": 2 * gelu}.get(op, 700)
+                events.append(event(op, at + 10, lasts))
+                at += lasts + 20
+            events.append(event(caller, first + 5, at - first, "python_function"))
+            at += 10
+        events.append(event(f"ProfilerStep#{number}", begun, at - begun, "user_annotation"))
+        at += 10
+    return events
 
 
 def trace(shown: Shown) -> None:
     """The answer, findings, and steps."""
     shown.go(f"/trace/{_recorded(shown)}")
-    shown.picture("trace", 950)
+    shown.picture("trace", 1020)
 
 
 def step(shown: Shown) -> None:
@@ -196,31 +205,26 @@ def step(shown: Shown) -> None:
     shown.tab.emulate_media(color_scheme="light")
 
 
-def tree(shown: Shown) -> None:
-    """Its call tree."""
-    made = _recorded(shown)
-    shown.go(f"/trace/{made}?step={_slow(shown, made)}")
-    shown.picture("tree", 620, "Call tree")
-
-
 def timeline(shown: Shown) -> None:
     """An operator that was searched for within a step."""
     made = _recorded(shown)
     tab = shown.go(f"/trace/{made}?step=7")
     region = tab.get_by_role("region", name="Timeline")
-    region.get_by_role("searchbox").fill("AddmmBackward0")
-    tab.keyboard.press("Enter")
-    tab.evaluate(DRAWN)
+    search = region.get_by_role("searchbox")
+    search.fill("AddmmBackward0")
+    search.press("Enter")
+    region.get_by_text("events found.").wait_for()
+    search.press("Enter")
+    region.locator(".event dt", has_text="forward").wait_for()
     tab.get_by_role("application", name="Timeline").focus()
-    for key in "ww":
-        tab.keyboard.press(key)
     shown.tab.wait_for_selector("[aria-busy]", state="detached")
     shown.picture("timeline", 900, "Timeline")
 
 
 def compare(shown: Shown) -> None:
-    """Two recordings: one operator takes longer."""
-    shown.go(f"/compare/{_recorded(shown)}/{_recorded(shown, '1024')}")
+    """Two made-up jobs: one operator takes longer."""
+    a, b = (_imported(shown, f"train-{gelu}", _job_of(gelu)) for gelu in (300, 900))
+    shown.go(f"/compare/{a}/{b}")
     shown.picture("compare", 900)
 
 
@@ -257,9 +261,10 @@ def now(shown: Shown) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        both = r"() => (document.body.textContent.match(/window \d/g) ?? []).length > 1"
+        both = r"""() => [...document.querySelectorAll(".grows")]
+          .filter((one) => /window \d/.test(one.textContent)).length > 1"""
         tab.wait_for_function(both, timeout=SETTLE_MS)
-        shown.picture("now", 800)
+        shown.picture("now", 740)
         begun.terminate()
         begun.wait()
 
@@ -269,12 +274,16 @@ def perfetto(shown: Shown) -> None:
     tab = shown.go(f"/trace/{_recorded(shown)}?step=7")
     tab.get_by_role("button", name="Open in Perfetto").click()
     tab.wait_for_selector(".perfetto:not([aria-busy])", state="attached", timeout=SETTLE_MS)
-    Perfetto(tab).rows("SELECT count(*) FROM slice")
-    shown.picture("perfetto", 900)
+    opened = Perfetto(tab)
+    opened.frame.get_by_text("unfold_more").first.click()
+    opened.rows("SELECT count(*) FROM slice")
+    tab.mouse.move(640, 500)
+    opened.frame.wait_for_timeout(3000)  # it draws when it likes, and does not say when it is done
+    shown.picture("perfetto", 800)
 
 
 PICTURES: Final[dict[str, Callable[[Shown], None]]] = {
-    one.__name__: one for one in (trace, step, tree, timeline, compare, memory, ranks, perfetto, now)
+    one.__name__: one for one in (trace, step, timeline, compare, memory, ranks, perfetto, now)
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // @ts-check
 // The merged call tree: all calls of one path are a row, below their caller. Rows are made as they are opened; the way
-// down that takes most time is open at first.
+// down that takes most time is open at first, to the one that takes it itself.
 
 import { h } from "./dom.js";
 import { counted, duration, percent, shown, whole, wholeName } from "./units.js";
@@ -14,9 +14,10 @@ const LEVELS_MOVED = 40; // deeper ones stand where the last of these do, with t
 
 /** @param {any} tree of `merged_tree` @returns {Element} */
 export function callTree(tree) {
-  const { paths, roots } = pathsOf(tree.nodes);
+  const { nodes } = tree;
+  const { paths, roots } = pathsOf(nodes);
   if (!roots.length) return h("p", { class: "dim" }, "There is no call in this part.");
-  const device = tree.nodes.some((/** @type {any} */ node) => node.device_total_ns > 0);
+  const device = nodes.some((/** @type {any} */ node) => node.device_total_ns > 0);
   const body = h("tbody", {});
   /** @type {Map<HTMLElement, Row>} */
   const known = new Map();
@@ -129,7 +130,8 @@ export function callTree(tree) {
 
   body.append(...rowsOf(roots, 0));
   for (let row = body.firstElementChild; row instanceof HTMLElement && known.has(row); row = row.nextElementSibling) {
-    if (!row.hasAttribute("aria-expanded")) break;
+    const { node, below } = paths[known.get(row)?.place ?? 0];
+    if (!below.length || node.self_ns > most(nodes[below[0]])) break; // it takes its time itself
     turn(row, true); // the first below is the one with most time
   }
   current = /** @type {HTMLElement} */ (body.firstElementChild);
@@ -142,6 +144,9 @@ export function callTree(tree) {
   return h("div", {}, h("div", { class: "scroll" }, grid),
     h("p", { class: "dim" }, "Right and left arrows open and close, up and down walk. Shares are of the part's time. ", left));
 }
+
+/** Ns on threads or on devices. @param {any} node */
+const most = (node) => Math.max(node.total_ns, node.device_total_ns);
 
 /** Paths with those below them, the one with most time first. @param {any[]} nodes each before those below it */
 export function pathsOf(nodes) {
@@ -158,8 +163,7 @@ export function pathsOf(nodes) {
     (above < 0 ? roots : paths[above].below).push(place);
     way.push(place);
   });
-  const most = (/** @type {number} */ place) => Math.max(nodes[place].total_ns, nodes[place].device_total_ns);
-  const order = (/** @type {number[]} */ places) => places.sort((a, b) => most(b) - most(a) || a - b);
+  const order = (/** @type {number[]} */ places) => places.sort((a, b) => most(nodes[b]) - most(nodes[a]) || a - b);
   order(roots);
   for (const one of paths) order(one.below);
   return { paths, roots };
