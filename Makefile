@@ -58,13 +58,13 @@ chromium: env ## a Chromium for the tests of the pages, where there is none, and
 		|| $(BIN)/python -m playwright install --with-deps --only-shell chromium
 
 test-ui: chromium ## the pages of `profctl ui` in a real Chromium, which it installs where there is none
-	@tools/check_page
 	@PROFD_TEST_UI=1 $(BIN)/python -m pytest -q tests/unit/profclient/ui tests/integration/ui
 
-check: env ## lint, format and types
+check: env ## lint, format and types, of Python and of the page's modules
 	@$(BIN)/ruff check client daemon tests demo docs/conf.py tools bench kindness soak
 	@$(BIN)/ruff format --check -q client daemon tests demo docs/conf.py tools bench kindness soak
 	@$(BIN)/mypy
+	@tools/check_page
 
 ROUNDS ?= 10
 FAULTS := tests/integration/sdk/test_{faults,daemon_faults,forks,killed_while_arming,hostile_client,hostile_agent,clock_steps}.py \

@@ -4,7 +4,8 @@ A daemon of its own, a trace of `bench/gen_trace.py` (with --copies: so often, o
 Chromium. It prints, in ms: the command until the list is there (the browser runs already); of a trace, from the
 navigation until each part is there, of the timeline until it is there at all, and until it is no sketch. The first
 round finds no index; the others are medians. Then the timeline as it is moved (`bench/ui_moving.py`), what the page
-was refused, and memory. Memory of workers is the largest that was seen.
+was refused, and memory. Memory of workers is the largest that was seen. With --imports: tiles and other calls at the
+daemon beside two imports of a million events (`bench/ui_imports.py`), in so many pairs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from profclient.ui.handler import page_files
 from bench import data
 from bench.measure import child
 from bench.repeated import repeat
+from bench.ui_imports import beside_imports
 from bench.ui_moving import blank, chosen, memory_mb, moved, resident, settled
 from tests.support.chromium import chromium
 from tests.support.daemon import start_daemon
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--copies", type=int, default=1, help="how often these follow each other in the trace")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--imports", type=int, default=0, help="pairs of blocks with and without imports, nothing else")
     parser.add_argument("--kept", type=Path, help="a directory for the trace, which the next run finds there")
     options = parser.parse_args()
     os.environ["PROFD_TEST_UI"] = "1"
@@ -55,6 +58,11 @@ def main() -> None:
         shutil.rmtree(folder / "state" / "index", ignore_errors=True)
         daemon = start_daemon(folder)
         try:
+            if options.imports:
+                path = data.trace(1_000_000, steps=100)
+                found = beside_imports(daemon.socket, daemon.environ, trace, path, options.imports)
+                print(json.dumps({**_rounded(found), "load": os.getloadavg()[0]}, indent=2))
+                return
             with chromium() as browser, largest(daemon.process.pid) as seen:
                 rounds = [_round(browser, trace, daemon.environ) for _ in range(options.rounds)]
                 found = {"first": rounds[0], **_medians(rounds[1:]), **_open(browser, trace, daemon.environ)}

@@ -482,6 +482,7 @@ DEMANGLE_RESULT_BYTES_MAX: Final = 16 * 1024  # a symbol of 200 bytes can stand 
 DEMANGLE_TOTAL_BYTES_MAX: Final = 32 * MiB  # of all symbols of one answer; those after them stay as recorded
 QUERY_ROWS_MAX: Final = 10_000_000  # for what needs a whole trace at once: some 300 bytes each in a worker
 DEVICE_WORK_MAX: Final = 16_000_000  # kernels, copies and fills of a trace: some 200 bytes each in a worker
+OPERATORS_ROWS_MAX: Final = 125_000_000  # of which it is told who launched most: 0.45 us of CPU time each, a minute
 ROLLUP_BYTES_MAX: Final = 8 * MiB  # of what is kept of one answer about one trace, before and after it is compressed
 TILE_LANES_MAX: Final = 1 << 20  # of a timeline
 TILE_NAME_CHARS_MAX: Final = 200  # of a name on a page

@@ -110,13 +110,12 @@ def events_of_chrome(text: bytes) -> list[Event]:
 
 
 def store(table: EventTable, directory: Path, *, rows: int = 1 << 19, **meta: Any) -> Path:
-    """Write the table as a trace of segments of so many rows, arguments in one only; `meta`: fields of TraceMeta."""
+    """Write the table as a trace of segments of so many rows; `meta`: fields of TraceMeta."""
     directory.mkdir(parents=True)
     writer = TraceWriter(directory)
     for first in range(0, len(table), rows):
-        columns = {name: values[first : first + rows] for name, values in table.columns.items()}
-        args = table.args if rows >= len(table) else {}
-        writer.write_segment(EventTable(columns, table.dictionaries, args, first))
+        part = table.take(np.arange(first, min(first + rows, len(table))))
+        writer.write_segment(EventTable(part.columns, part.dictionaries, part.args, first))
     writer.finish(TraceMeta(**{"trace": "t1", "source": "import", **meta}))
     return directory
 

@@ -52,7 +52,8 @@ def _measured(part: dict[str, Any]) -> str:
     if not part["steps"]:
         return f"the window ({lasted})"
     steps = f"step {part['first_step']}" if part["steps"] == 1 else f"steps {part['first_step']}..{part['last_step']}"
-    return f"{steps} ({lasted}; the first step, which warms up, left out)"
+    first = "; the first step, which warms up, left out" if part["steps_left_out"] == 1 else ""
+    return f"{steps} ({lasted}{first})"
 
 
 def _print(one: dict[str, Any], trace: str) -> None:

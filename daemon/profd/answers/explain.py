@@ -30,6 +30,7 @@ from profd.answers.detectors import (
 )
 from profd.answers.facts import Facts
 from profd.answers.finding import Finding, Silence, Verdict, as_json
+from profd.query.part import part_of
 from profd.segments.reader import TraceReader
 
 FOUND: Final = "found"
@@ -47,13 +48,18 @@ _OF_THE_WINDOW: Final = (
     cpu_contention,
     resident_growth,
 )
+_OF_THE_WHOLE: Final = (gil_contention, cpu_contention, resident_growth)
+"""The kernel's counts and looks that these have are of the whole recording."""
 SYMPTOMS: Final = frozenset({host_bound.ID})
 _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 
 
-def explain(trace: TraceReader) -> dict[str, Any]:
-    """The answer of docs/json.md. Raises Exhausted for a trace of too many events."""
-    facts = Facts(trace)
+def explain(trace: TraceReader, **part: Any) -> dict[str, Any]:
+    """The answer of docs/json.md. `part`: arguments of a window or of steps.
+
+    Raises Exhausted for a trace, or a part of one, of too many events.
+    """
+    facts = Facts(trace, part_of(trace, **part).window)
     looked = {detector: _verdict(detector, facts) for detector in (*_OF_STEPS, *_OF_DEVICES, *_OF_THE_WINDOW)}
     found = ranked([verdict for verdict in looked.values() if isinstance(verdict, Finding)])
     measured = facts.measured
@@ -93,6 +99,8 @@ def _may_explain(cause: Finding, symptom: Finding) -> bool:
 
 
 def _verdict(detector: ModuleType, facts: Facts) -> Verdict:
+    if facts.window is not None and detector in _OF_THE_WHOLE:
+        return Silence("it is told of the whole trace alone")
     if detector not in _OF_THE_WINDOW and facts.measured.lacking:
         return Silence(facts.measured.lacking)
     if detector in _OF_DEVICES and not len(facts.work):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -14,8 +15,10 @@ from profd.answers.spans import Spans
 from profd.answers.work import WORK_COLUMNS, Work, WorkGathered
 from profd.derive.memory import MEMORY_NAME
 from profd.derive.steps import STEP_COLUMNS
+from profd.errors import Exhausted
 from profd.events import NO_END, EventTable, Kind
 from profd.events.table import Array
+from profd.limits import DEVICE_WORK_MAX
 from profd.model.run_times import ThreadTimes, of_profd
 from profd.query import rules
 from profd.query.accounting import COVER_COLUMNS, kernel_name, window_of
@@ -23,11 +26,12 @@ from profd.query.outside import OUTSIDE_COLUMNS, Outside
 from profd.query.own import own_tracks
 from profd.query.steps import StepMarks, why_none
 from profd.query.whole import check_size
-from profd.segments.reader import TraceReader
+from profd.segments.reader import TraceReader, Window
 
 DEVICES_MAX: Final = 64  # whose memory is looked at
 NAME_CHARACTERS: Final = 40  # of a thread in a sentence: the program chooses it
 _COLUMNS: Final = tuple(dict.fromkeys((*STEP_COLUMNS, *WORK_COLUMNS, "parent", "bytes")))
+_INSTEAD: Final = "ask about a step or a window (--step, --window)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +58,34 @@ class Allocations:
 
 
 class Facts:
-    """Of one trace of any size. Exhausted where what is gathered of it, 170 bytes a row, does not fit into a worker."""
+    """Of one trace of any size, or of the segments around a window, within which is what is measured then.
 
-    def __init__(self, reader: TraceReader) -> None:
+    Exhausted where what is gathered, some 170 bytes a row, does not fit into a worker.
+    """
+
+    def __init__(self, reader: TraceReader, window: Window | None = None) -> None:
         marks, calls = StepMarks(), CallsGathered(own_tracks(reader.meta))
-        work, memory, samples = WorkGathered(), _MemoryGathered(), _SamplesSeen()
-        for table in reader.iterate(_COLUMNS, args=False):
-            for gathering in (marks, calls, work, memory, samples):
+        work = WorkGathered(None if window else reader.meta.gpu_events)
+        memory, samples = _MemoryGathered(), _SamplesSeen()
+        self.reader, self.window = reader, window
+        self.segments = None if window is None else reader.segments_around(window)
+        if window is not None:  # steps are numbered from the begin of the trace
+            for table in reader.iterate(STEP_COLUMNS, args=False):
+                marks.add(table)
+        for table in self.tables(_COLUMNS):
+            for gathering in (calls, work, memory, samples) if window else (marks, calls, work, memory, samples):
                 gathering.add(table)
-            held = calls.rows + work.rows + memory.rows
-            check_size(held, "export a --window of the trace, import that, and ask it")
-        self.reader = reader
-        self.measured: Measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
-        self.work: Work = work.work()
+            _check_work(work.rows)
+            check_size(calls.rows + memory.rows, _INSTEAD)
+        self.measured: Measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta), window)
+        self.work: Work = work.work(reader)
         self.memory: list[Allocations] = memory.allocations()
         self.has_samples = samples.any
         self._calls = {call: calls.calls(call) for call in Call}
+
+    def tables(self, columns: Collection[str]) -> Iterator[EventTable]:
+        """These columns of all that is looked at, a segment at a time."""
+        return self.reader.iterate(columns, segments=self.segments, args=False)
 
     def calls(self, call: Call) -> Calls:
         """The calls that are in the measured part, at least in part."""
@@ -152,7 +168,7 @@ class Facts:
         if not self.has_samples or self.thread < 0:
             return None
         found = Outside(self.reader.meta, self.thread)
-        for table in self.reader.iterate((*COVER_COLUMNS, *OUTSIDE_COLUMNS), args=False):
+        for table in self.tables((*COVER_COLUMNS, *OUTSIDE_COLUMNS)):
             found.add(table)
         return found
 
@@ -180,6 +196,14 @@ class Facts:
     def name(self, code: int) -> str:
         """A name by its code; empty for NO_CODE."""
         return self.reader.dictionaries["name"].values[code] if code >= 0 else ""
+
+
+def _check_work(rows: int) -> None:
+    if rows > DEVICE_WORK_MAX:
+        raise Exhausted(
+            f"this question needs all {rows:,} kernels, copies and fills at once, and {DEVICE_WORK_MAX:,} are the most "
+            f"that it works with: {_INSTEAD}"
+        )
 
 
 class _SamplesSeen:

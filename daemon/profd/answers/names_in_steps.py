@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,10 +35,12 @@ class NamesInSteps:
         return NOTHING_RECORDED if column == self.time.shape[1] - 1 else self._names[column]
 
 
-def names_in_steps(reader: TraceReader, measured: Measured, chosen: Array, usual: Array) -> NamesInSteps:
+def names_in_steps(
+    reader: TraceReader, measured: Measured, chosen: Array, usual: Array, segments: Iterable[int] | None = None
+) -> NamesInSteps:
     """Look at these steps of the measured ones, by their places. The reader has read the names of the whole trace.
 
-    Memory: 16 bytes for each name and chosen step.
+    `segments`: those that the measured steps are in; None: any. Memory: 16 bytes for each name and chosen step.
     """
     group_of = np.full(measured.steps + 1, -1, dtype=np.int64)  # the last answers for what lies in no step
     group_of[chosen] = np.arange(len(chosen))
@@ -45,7 +48,7 @@ def names_in_steps(reader: TraceReader, measured: Measured, chosen: Array, usual
     groups, names = len(chosen) + 1, len(reader.dictionaries["name"])
     step_named = rules.Named(lambda name: name.startswith(PROFILER_STEP))
     count, time = np.zeros((groups, names)), np.zeros((groups, names))
-    for table in reader.iterate(_COLUMNS, args=False):
+    for table in reader.iterate(_COLUMNS, segments=segments, args=False):
         name, own, start = table.column("name"), table.column("self_time"), table.columns["start"]
         rows = np.flatnonzero((table.column("thread") == measured.thread) & (own != NO_END) & (name != NO_CODE))
         rows = rows[rules.is_cpu(table.column("device_type")[rows]) & rules.is_work(table.column("kind")[rows])]

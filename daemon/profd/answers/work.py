@@ -1,4 +1,4 @@
-"""Device work: what ran when and where, and when its launch began; some 70 bytes for each, 16 for each call."""
+"""Device work: what ran when and where, and when its launch began; some 75 bytes for each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from profd.answers.calls import CALLS, joined
+from profd.answers.calls import CALLS
 from profd.events import NO_END, EventTable
 from profd.events.table import Array
 from profd.query import rules
+from profd.query.device_work import begun, filled
 from profd.query.devices import DEVICE_WORK
 from profd.query.view import durations
+from profd.segments.reader import TraceReader
 
 _SAID: Final = ("name", "kind", "thread", "linked", "device", "stream")
 WORK_COLUMNS: Final = (*_SAID, "start", "end", "device_type")
@@ -43,34 +45,39 @@ class Work:
 
 
 class WorkGathered:
-    """Fed with tables in start order, which have WORK_COLUMNS."""
+    """Fed with tables in start order, which have WORK_COLUMNS. `expected`: so much work, about."""
 
-    def __init__(self) -> None:
-        self._work: list[tuple[Array, ...]] = []
-        self._calls: list[tuple[Array, ...]] = []
+    def __init__(self, expected: int | None = None) -> None:
+        self._expected = expected or 0
+        self._columns: dict[str, Array] = {}
         self.rows = 0  # that are held
 
     def add(self, table: EventTable) -> None:
         """Take in the next stretch of the trace."""
         kinds, start = table.column("kind"), table.columns["start"]
-        calls = np.flatnonzero(rules.is_kind(kinds, *CALLS))
-        self._calls.append((calls + table.first_row, start[calls]))
-        self.rows += len(calls)
         rows = np.flatnonzero(rules.is_kind(kinds, *DEVICE_WORK) & ~rules.is_cpu(table.column("device_type")))
         if len(rows):
-            self.rows += len(rows)
             end = start[rows] + durations(table)[rows]
-            said = (table.column(name)[rows] for name in _SAID)
-            self._work.append((rows + table.first_row, start[rows], end, *said))
+            said = {name: table.column(name)[rows] for name in _SAID}
+            near = said["linked"] - table.first_row
+            here = np.flatnonzero((near >= 0) & (near < len(table)))
+            here = here[rules.is_kind(kinds[near[here]], *CALLS)]
+            launch = np.full(len(rows), NO_END, dtype=np.int64)
+            launch[here] = start[near[here]]
+            more = {"row": rows + table.first_row, "start": start[rows], "end": end, "launch": launch, **said}
+            for name, values in more.items():
+                self._columns[name] = filled(self._columns.get(name), values, self.rows, self._expected)
+            self.rows += len(rows)
 
-    def work(self) -> Work:
-        """All of it."""
-        row, start, end, name, kind, stream, call, device, number = joined(self._work, 3 + len(_SAID))
-        called, begun = joined(self._calls, 2)
-        place = places_of(called, call)
-        launch = np.full(len(row), NO_END, dtype=np.int64)
-        known = place != NO_PLACE
-        launch[known] = begun[place[known]]
+    def work(self, reader: TraceReader) -> Work:
+        """All of it. Launches in other segments than their work are looked up there."""
+        none = np.zeros(0, dtype=np.int64)
+        names = ("row", "start", "end", "launch", *_SAID)
+        all_ = (self._columns.get(name, none)[: self.rows] for name in names)
+        row, start, end, launch, name, kind, stream, call, device, number = all_
+        far = np.flatnonzero((launch == NO_END) & (call >= 0) & (call < len(reader)))
+        if len(far):
+            launch[far] = begun(reader, call[far], *CALLS)
         return Work(row, start, end, name, kind, stream, launch, call, device, number)
 
 

@@ -14,14 +14,17 @@ from profd.query.accounting import beside_of
 from profd.segments.meta import TraceMeta
 
 
-def apart(table: EventTable, meta: TraceMeta) -> Array:
-    """Which rows: samples that nobody asked for in a trace with operators, and those of threads that never ran."""
+def apart(table: EventTable, meta: TraceMeta, has_operators: bool | None = None) -> Array:
+    """Which rows: samples that nobody asked for in a trace with operators, and those of threads that never ran.
+
+    `has_operators`: whether the trace has any, where the table is a part of it.
+    """
     kinds = table.column("kind")
     samples: Array = rules.is_kind(kinds, Kind.SAMPLE)
     if not samples.any():
         return samples
     asked = meta.options.get("sample_hz") or meta.known_traits.samples
-    if not asked and bool(rules.is_kind(kinds, Kind.CPU_OP).any()):
+    if not asked and (bool(rules.is_kind(kinds, Kind.CPU_OP).any()) if has_operators is None else has_operators):
         return samples
     idle = _idle(meta)
     thread = table.column("thread")

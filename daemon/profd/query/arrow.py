@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from profd import _engine
-from profd.derive.autograd import AUTOGRAD_COLUMNS, FLOW_CATEGORIES, find_links
 from profd.events import COLUMNS, NO_END, NO_ROW, DeviceType, EventTable, Kind
 from profd.events.table import Array
 from profd.model.text import encodable
 from profd.query.arg_values import NO_ARGS, ArgColumns
+from profd.query.counted import backward_links
 from profd.query.part import numbers_of, places_of
 from profd.query.view import durations
 from profd.query.whole import check_size
@@ -221,14 +221,14 @@ def flows_arrow(reader: TraceReader) -> pa.Table:
 def backward_arrow(reader: TraceReader) -> pa.Table:
     """One row per backward op: its `row`, and `forward_row`, null where the forward op is not in the trace.
 
-    Exhausted for a trace too large to be held at once.
+    Exhausted where too many of its events are of the passes of autograd.
     """
-    check_size(len(reader), "export a --window of the trace, import that, and ask it")
-    table = reader.read([*AUTOGRAD_COLUMNS, "cat"], args=False)
-    links = find_links(table, reader.flows(FLOW_CATEGORIES), reader.tracks)
-    rows = np.flatnonzero(links.backward)
-    forward = links.forward_row[rows]
-    return pa.table({"row": pa.array(rows), "forward_row": pa.array(forward, mask=forward < 0)})
+    row, links = backward_links(reader)
+    backward = np.flatnonzero(links.backward)
+    forward = links.forward_row[backward]
+    unknown = forward < 0
+    told = row[np.where(unknown, 0, forward)]
+    return pa.table({"row": pa.array(row[backward]), "forward_row": pa.array(told, mask=unknown)})
 
 
 def threads_arrow(reader: TraceReader) -> pa.Table:

@@ -6,13 +6,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from profd.derive.tensors import TENSOR_ARGS, TENSOR_COLUMNS, find_tensors
 from profd.errors import Exhausted
 from profd.events.table import Array
 from profd.limits import SQL_ARGS_MAX
 from profd.query.arg_values import TOO_MANY, Values, values_of
+from profd.query.counted import tensors_of
 from profd.query.part import numbers_of
-from profd.query.whole import check_size
 from profd.segments.reader import TraceReader, Window
 
 _SCHEMA: Final = pa.schema(
@@ -54,13 +53,12 @@ def tensors_arrow(reader: TraceReader) -> pa.Table:
     """One row per tensor among the inputs of an op, and per allocation or free, where the source recorded addresses.
 
     `row` of the event, `position` among the op's tensors (null: an allocation), `impl` and `storage`
-    (addresses, null: not known), `tensor` (the same number for the same tensor, null: none).
+    (addresses, null: not known), `tensor` (the same number for the same tensor, null: none). Exhausted for too many.
     """
-    check_size(len(reader), "export a --window of the trace, import that, and ask it")
-    found = find_tensors(reader.read(TENSOR_COLUMNS, args=TENSOR_ARGS))
+    rows, found = tensors_of(reader)
     return pa.table(
         {
-            "row": pa.array(found.row),
+            "row": pa.array(rows[found.row]),
             "position": pa.array(found.position, mask=found.position < 0),
             "impl": pa.array(found.impl, mask=found.impl == 0),
             "storage": pa.array(found.storage, mask=found.storage == 0),

@@ -34,12 +34,12 @@ class Covered:
         place = self._places_of(thread[at])
         before = self._until[place]
         end[at] = np.maximum(end[at], before)
-        reached = _reached(end, at)
-        previous = np.concatenate([before[:1], reached[:-1]])
+        until = reached(end, at)
+        previous = np.concatenate([before[:1], until[:-1]])
         previous[at] = before
-        gain = np.maximum(reached - np.maximum(start, previous), 0)
+        gain = np.maximum(until - np.maximum(start, previous), 0)
         self.spent[place] += np.add.reduceat(gain, at)
-        self._until[place] = reached[np.append(at[1:], len(thread)) - 1]
+        self._until[place] = until[np.append(at[1:], len(thread)) - 1]
 
     def _places_of(self, threads: Array) -> Array:
         known = np.union1d(self.threads, threads)
@@ -52,7 +52,7 @@ class Covered:
         return found
 
 
-def _reached(end: Array, at: Array) -> Array:
+def reached(end: Array, at: Array) -> Array:
     """The latest end so far, in each row, of its thread alone; `at`: the first row of each thread."""
     low, high = int(end.min()), int(end.max())
     if (high - low + 1) * len(at) < _LINE_MAX:

@@ -63,7 +63,7 @@ class _Gathering:
         for table in reader.iterate((*_KEPT, *_OF_LAUNCHES, "end"), args=False):
             first = self._count
             for name, values in self._of(table).items():
-                columns[name] = _filled(columns.get(name), values, first, reader.meta.gpu_events or 0)
+                columns[name] = filled(columns.get(name), values, first, reader.meta.gpu_events or 0)
         none = np.zeros(0, dtype=np.int64)
         self._columns = {name: columns.get(name, none)[: self._count] for name in (*_KEPT, "start", "end", "launch")}
 
@@ -113,13 +113,7 @@ class _Gathering:
         if not any(len(link) for _, link in self._far):
             return
         place, link = (np.concatenate(parts) for parts in zip(*self._far, strict=True))
-        order = np.argsort(link)
-        place, link = place[order], link[order]
-        edges = [np.searchsorted(link, (info.first_row, info.first_row + info.rows)) for info in self._reader.segments]
-        held = [number for number, (low, high) in enumerate(edges) if low < high]
-        for number, table in zip(held, self._reader.iterate(("start",), segments=held, args=False), strict=True):
-            some = slice(*edges[number])
-            launch[place[some]] = table.columns["start"][link[some] - table.first_row]
+        launch[place] = begun(self._reader, link)
 
     def _are_called(self, correlation: Array, process: Array) -> Array:
         """Which of these ids a call of the same process has: each process counts its calls from 1.
@@ -152,7 +146,23 @@ class _Gathering:
         return np.unique(np.concatenate(found))
 
 
-def _filled(column: Array | None, values: Array, at: int, expected: int) -> Array:
+def begun(reader: TraceReader, rows: Array, *kinds: Kind) -> Array:
+    """When each of these rows of the trace began, a segment at a time; with `kinds` NO_END for rows of others."""
+    found = np.full(len(rows), NO_END, dtype=np.int64)
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    edges = [np.searchsorted(ascending, (info.first_row, info.first_row + info.rows)) for info in reader.segments]
+    held = [number for number, (low, high) in enumerate(edges) if low < high]
+    for number, table in zip(held, reader.iterate(("start", "kind"), segments=held, args=False), strict=True):
+        some = slice(*edges[number])
+        place = ascending[some] - table.first_row
+        start = table.columns["start"][place]
+        fits = rules.is_kind(table.column("kind")[place], *kinds) if kinds else True
+        found[order[some]] = np.where(fits, start, NO_END)
+    return found
+
+
+def filled(column: Array | None, values: Array, at: int, expected: int) -> Array:
     """The column with these values at a place. It is made once, as long as the trace says: parts would stay about."""
     if column is None or at + len(values) > len(column):
         longer = np.empty(max(min(expected, DEVICE_WORK_MAX), 2 * at, at + len(values)), dtype=values.dtype)

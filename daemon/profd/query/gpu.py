@@ -8,14 +8,16 @@ from typing import Any, Final
 import numpy as np
 
 from profd import limits
+from profd.errors import Exhausted
 from profd.events import NO_END, DeviceType, Kind
 from profd.events.table import Array
-from profd.query.averages import Grouping, averages_of_trace
+from profd.query.averages import Average, Grouping, averages_of_trace
 from profd.query.captured import Member, opened
 from profd.query.device_metrics import metrics_of_trace
 from profd.query.device_work import DeviceWork, device_work
 from profd.query.devices import DEVICES_MAX, union
 from profd.query.intervals import Ordered, Sweep, merged, windows
+from profd.query.launching_ops import launching_ops
 from profd.query.partition import Partition
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import kept_value
@@ -28,10 +30,7 @@ NO_WORK: Final = (
     "no device work is in the trace. `profctl doctor` says whether GPU events can be recorded here; "
     "what this capture could not do stands in `profctl show`."
 )
-_TOO_MANY: Final = (
-    "which operators launched most is told up to {1:,} events, and there are {0:,}: "
-    "`profctl top --step N` has it of a step"
-)
+_NOT_TOLD: Final = "which operators launched most is not told, because {}: `profctl top --step N` has it of a step"
 _LABELS: Final = {int(device): device.label for device in DeviceType}
 
 
@@ -306,18 +305,23 @@ def _links(work: DeviceWork) -> Links:
 
 
 def _ops_told(reader: TraceReader, work: int) -> dict[str, Any]:
-    """Whose device time is whose is told by all events at once, and that has a limit of its own."""
-    if work and len(reader) > limits.QUERY_ROWS_MAX:
-        return {"ops": [], "ops_message": _TOO_MANY.format(len(reader), limits.QUERY_ROWS_MAX)}
-    return {"ops": _ops(reader) if work else []}
+    """Whose device time is whose: of a large trace in passes of its own over all events."""
+    if not work:
+        return {"ops": []}
+    try:
+        large = len(reader) > limits.QUERY_ROWS_MAX
+        return {
+            "ops": _ops(launching_ops(reader) if large else averages_of_trace(reader, raw=False, grouping=Grouping()))
+        }
+    except Exhausted as error:
+        return {"ops": [], "ops_message": _NOT_TOLD.format(error)}
 
 
-def _ops(reader: TraceReader) -> list[dict[str, Any]]:
+def _ops(rows: list[Average]) -> list[dict[str, Any]]:
     """The operators that launched most device work themselves, as `profctl top` counts it."""
-    rows = averages_of_trace(reader, raw=False, grouping=Grouping())
     cpu = DeviceType.CPU.label
     launching = [row for row in rows if row.device_type == cpu and row.self_device_time_total_ns > 0]
-    launching.sort(key=lambda row: (-row.self_device_time_total_ns, row.name))
+    launching.sort(key=lambda row: (-row.self_device_time_total_ns, row.name, row.annotation, row.count))
     keys = ("name", "count", "self_device_time_total_ns", "device_time_total_ns")
     return [{key: getattr(row, key) for key in keys} for row in launching[:OPS_SHOWN]]
 

@@ -30,6 +30,8 @@ DEVICE_COLUMNS = ("external", "linked")
 
 # (rows ascending, their external ids) -> whether all of these are the rows' correlation ids.
 AreCorrelations = Callable[[Array, Array], bool]
+# (table, roles, parents as in `ops_around`) -> device time in ns that each row launched itself
+Launched = Callable[[EventTable, Array, Array | None], Array]
 
 
 @dataclass(slots=True)
@@ -65,11 +67,15 @@ def durations(table: EventTable) -> Array:
 
 
 def torch_calls(
-    table: EventTable, are_correlations: AreCorrelations | None = None, left_out: Array | None = None
+    table: EventTable,
+    are_correlations: AreCorrelations | None = None,
+    left_out: Array | None = None,
+    launched: Launched | None = None,
 ) -> CallColumns:
     """The calls of a whole trace (rows in start order, `first_row` 0); rows that torch does not show have no times.
 
     `are_correlations` looks the ids up where the table does not have them. `left_out` (bool): rows of no call.
+    `launched`: knows the device time of each op where the table has no device work.
     """
     names, name = rules.shown_names(rules.names_of(table), table.column("name"))
     role, lasting = roles_of(table), durations(table)
@@ -80,19 +86,21 @@ def torch_calls(
 
     parent, self_cpu, crossed = nest_and_count(table, having(role, NESTS))
     tree = None if crossed else parent
-    if having(role, COSTS).any():
-        launched = _device_time(table, lasting, role, tree, are_correlations or partial(_are_correlations, table))
+    if launched is not None:
+        own_device = launched(table, role, tree)
+    elif having(role, COSTS).any():
+        own_device = _device_time(table, lasting, role, tree, are_correlations or partial(_are_correlations, table))
     else:
-        launched = event_times.own_times(table, having(role, OWNER), parent)
+        own_device = event_times.own_times(table, having(role, OWNER), parent)
     merging = _told_apart(table, np.ascontiguousarray(name))
-    device, counted, dropped = _engine.call_times(role, merging, parent, lasting, self_cpu, launched)
+    device, counted, dropped = _engine.call_times(role, merging, parent, lasting, self_cpu, own_device)
     memory = _memory(table, role, marks, parent, dropped.view(np.bool_), lasting)
     device_type = table.column("device_type")
     if len(marks):
         device_type = device_type.copy()
         device_type[marks] = DeviceType.CPU
     return CallColumns(
-        counted.view(np.bool_), device_type, name, names, lasting, self_cpu, device, launched, parent, memory
+        counted.view(np.bool_), device_type, name, names, lasting, self_cpu, device, own_device, parent, memory
     )
 
 
@@ -155,7 +163,12 @@ def _op_around_launch(table: EventTable, role: Array, work: Array, parent: Array
         return op
     launch = table.column("linked")[work]
     known = np.flatnonzero((launch >= 0) & (launch < len(table)))
-    launch = launch[known]
+    op[known] = ops_around(table, role, launch[known], parent)
+    return op
+
+
+def ops_around(table: EventTable, role: Array, launch: Array, parent: Array | None) -> Array:
+    """The innermost op that encloses each of these rows. `parent` as in `_device_time`."""
     ops = having(role, OP)
     if parent is None:
         # Calls of other kinds may overlap an op and still hide it: among ops and launches only, an op's launches
@@ -163,8 +176,7 @@ def _op_around_launch(table: EventTable, role: Array, work: Array, parent: Array
         launches = np.zeros(len(table), dtype=np.uint8)
         launches[launch] = NESTS
         parent, _ = nest(table, ops | (launches & role))
-    op[known] = _engine.nearest_above(parent, ops, launch)
-    return op
+    return _engine.nearest_above(parent, ops, np.ascontiguousarray(launch))
 
 
 def _kept_parent(parent: Array, dropped: Array) -> Array:

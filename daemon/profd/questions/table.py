@@ -218,6 +218,7 @@ _TABLE: Final = (
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         version=2,  # without threads of profd
         cost=Cost.SHORT,
+        arguments=_PART,
         of_capture="profd.answers.ranks.explain:explain_of_capture",
     ),
     Question(

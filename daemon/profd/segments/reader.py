@@ -82,6 +82,12 @@ class TraceReader:
         """So many rows, or fewer, have a part in a window; None: in the trace."""
         return sum(info.rows for info in self.segments if window is None or _meets(info, window))
 
+    def segments_around(self, window: Window) -> list[int]:
+        """The segments that have events with a part in a window, and the ones before and after each of them."""
+        meeting = {number for number, info in enumerate(self.segments) if _meets(info, window)}
+        around = {number + more for number in meeting for more in (-1, 0, 1)}
+        return [number for number in range(len(self.segments)) if number in around]
+
     @property
     def tracks(self) -> Tracks:
         """Processes and threads, by track number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -44,6 +45,26 @@ DRAWN = """async () => {
   do {
     for (let one = 0; one < 3; one++) await frame();
   } while (document.querySelector("[aria-busy]"));
+}"""
+# Of a picture: its size, and how many pixels have each of these colors of the page.
+READ = """async ([data, names]) => {
+  const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+  const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  const on = canvas.getContext("2d", { willReadFrequently: true });
+  const found = names.map((name) => {
+    on.fillStyle = getComputedStyle(document.body).getPropertyValue(`--${name}`);
+    on.fillRect(0, 0, 1, 1);
+    return on.getImageData(0, 0, 1, 1).data.slice(0, 3).join();
+  });
+  on.drawImage(image, 0, 0);
+  const counts = new Map(found.map((color) => [color, 0]));
+  const pixels = on.getImageData(0, 0, image.width, image.height).data;
+  for (let at = 0; at < pixels.length; at += 4) {
+    const color = pixels.slice(at, at + 3).join();
+    if (counts.has(color)) counts.set(color, counts.get(color) + 1);
+  }
+  return { width: image.width, height: image.height, pixels: found.map((color) => counts.get(color)) };
 }"""
 
 
@@ -157,3 +178,13 @@ def top_row(row: dict[str, Any]) -> list[str]:
     """A row of `top --json`, as the page's table has it."""
     times = [duration(row[key]) for key in ("self_cpu_time_total_ns", "cpu_time_total_ns")]
     return [*times, f"{row['count']:,}", row["device_type"], row["name"]]
+
+
+def saved(page: Any, within: Any, colors: tuple[str, ...], folder: Path) -> tuple[str, dict[str, Any]]:
+    """The name of the file that a chart is saved as, and what is in it. `page`: what has a `tab`."""
+    with page.tab.expect_download() as download:
+        within.get_by_role("button", name="Save picture").first.click()
+    file = folder / "picture.png"
+    download.value.save_as(file)
+    data = base64.b64encode(file.read_bytes()).decode()
+    return download.value.suggested_filename, page.tab.evaluate(READ, [data, list(colors)])

@@ -10,7 +10,7 @@ from profclient.cli.flame import layout
 from profclient.cli.flame.differences import Differences
 from profclient.cli.units import duration
 
-from tests.integration.ui.conftest import STEPS, Page, cells
+from tests.integration.ui.conftest import SLOW, STEPS, Page, cells
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +119,48 @@ def test_a_trace_is_compared_from_its_own_page(page: Page) -> None:
     tab.get_by_role("button", name="Compare", exact=True).click()
     tab.wait_for_url(f"**/#/compare/{page.traces['after']}/{page.traces['before']}")
     assert "▼ faster" in [row[0] for row in cells(page.settled(), "Changes")]
+
+
+def test_the_slow_step_its_cause_and_the_same_operator_in_another_trace(page: Page) -> None:
+    """As a new user would go, in the page alone: from the list, by what each page offers."""
+    before, after = page.traces["before"], page.traces["after"]
+    tab = page.go("/")
+    tab.get_by_role("link", name=before).click()
+    tab.wait_for_url(f"**/#/trace/{before}")
+    page.settled()
+    tab.get_by_role("region", name="Findings").get_by_role("button", name=f"Show step {SLOW}").first.click()
+    tab.wait_for_url(f"**?step={SLOW}")
+    page.settled()
+    way = tab.get_by_role("treegrid", name="Call tree").locator("tr[aria-level='2']")
+    assert "train.py(9): save" in way.first.inner_text()
+    search = tab.get_by_role("searchbox", name="Search names in the timeline")
+    search.fill("aten::mm")
+    search.press("Enter")
+    tab.get_by_text(f"{STEPS} events found.").wait_for()
+    search.press("Enter")
+    panel = tab.get_by_role("region", name="Timeline").locator(".event")
+    panel.get_by_text("aten::mm").first.wait_for()
+    panel.get_by_role("button", name="In another trace").click()
+    choice = tab.get_by_role("combobox", name="Compare with")
+    choice.locator(f"option[value='{after}']").wait_for(state="attached")
+    assert choice.evaluate("(one) => one === document.activeElement")
+    choice.select_option(after)
+    tab.get_by_role("button", name="Compare", exact=True).click()
+    tab.wait_for_url(f"**/#/compare/{before}/{after}?find=aten%3A%3Amm")
+    page.settled()
+    [row] = cells(tab, "Changes")
+    assert (row[0], row[1:3], row[-1]) == ("▲ slower", ["300.0 us", "500.0 us"], "aten::mm")
+    assert tab.get_by_role("tree", name="Flame graph").locator(".found").all_inner_texts() == ["aten::mm"]
+    # What did not change is found, too, and the choice of rows keeps what is searched for.
+    search = tab.get_by_role("searchbox", name="Search the differences")
+    search.fill("train.py(9): SAVE")  # as its own page has it: lines of functions are not compared
+    assert [row[-1] for row in cells(tab, "Changes")] == ["train.py: save"]
+    tab.get_by_role("combobox", name="By").select_option("path")
+    tab.wait_for_url("**?by=path&find=*")
+    page.settled()
+    assert all("train.py: save" in row[-1] for row in cells(tab, "Changes"))
+    search.fill("nothing <b>")
+    assert "No name in both has nothing <b> in it." in tab.get_by_role("region", name="Differences").inner_text()
+    search.fill("")
+    assert len(cells(tab, "Changes")) > 1
+    assert page.complaints == []

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ import pytest
 from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc
 
-from tests.integration.ui.conftest import PROFCTL, cells
+from tests.integration.ui.conftest import PROFCTL, cells, saved
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.people import being
 from tests.support.python_jobs import SPIN, needs_ptrace, running
@@ -74,7 +75,7 @@ def now(browser: Any) -> Iterator[Now]:
             assert "Traceback" not in said, said
 
 
-def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now) -> None:
+def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Path) -> None:
     tab = now.tab
     tab.get_by_role("checkbox", name=f"Record {now.job.pid}", exact=True).check()
     tab.get_by_role("spinbutton", name="Length of the window").fill("1.5")
@@ -103,6 +104,9 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now) -> None:
     assert (capture["state"], target["pid"]) == ("stored", now.job.pid)
     assert all(phase["name"] in ended.inner_text() for phase in target["waterfall"])
     assert recording.inner_text().endswith("Nothing is recorded.")
+    name, picture = saved(now, ended, ("back", "text", "operator"), tmp_path)
+    assert name == f"profd-waterfalls-{capture['capture']}.png"
+    assert min(picture["pixels"]) > 20
     link.click()
     tab.wait_for_url(f"**/#/trace/{target['trace']}")
     tab.get_by_role("heading", name="Answer").wait_for()

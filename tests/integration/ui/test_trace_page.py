@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from profclient.cli.flame import layout
+from profclient.cli.units import duration
 
 from tests.integration.ui.conftest import FORMULA, HOSTILE, PROFCTL, SLOW, STEPS, Page, cells, top_row
 
 pytestmark = pytest.mark.slow
-SECTIONS = ["Answer", "Findings", "Steps", "Timeline", "Flame graph", "Top", "SQL"]
+SECTIONS = ["Answer", "Findings", "Steps", "Timeline", "Flame graph", "Call tree", "Top", "SQL"]
 
 
 def test_the_list_is_that_of_the_command(page: Page) -> None:
@@ -137,6 +138,97 @@ def test_the_flame_graph_zooms_and_searches(page: Page) -> None:
     assert found.startswith("1 path found, ")
     assert graph.locator(".found").all_inner_texts() == ["aten::mm"]
     assert page.complaints == []
+
+
+def rows_of(tab: Any) -> list[tuple[int, str | None, list[str]]]:
+    """The rows of the call tree: level, whether it is open, cells; the sign of what can be opened left out."""
+    found = tab.get_by_role("treegrid", name="Call tree").locator("tbody tr").all()
+    return [
+        (
+            int(row.get_attribute("aria-level")),
+            row.get_attribute("aria-expanded"),
+            [cell.inner_text().lstrip("▸▾") for cell in row.locator("td").all()],
+        )
+        for row in found
+    ]
+
+
+def test_the_call_tree_is_that_of_the_command(page: Page) -> None:
+    """The way down that takes most time is open, and everything is reached by keys."""
+    trace = page.traces["before"]
+    nodes = page.json("tree", trace, "--merged")["nodes"]
+    tab = page.go(f"/trace/{trace}")
+    at_first = rows_of(tab)
+    hottest = max((node for node in nodes if node["depth"] == 0), key=lambda node: node["total_ns"])
+    total, own, _, *more = at_first[0][2]
+    assert [total, own] == [duration(hottest["total_ns"]), duration(hottest["self_ns"])]
+    assert more == [f"{hottest['count']:,}", hottest["name"]]
+    assert [(level, opened) for level, opened, _ in at_first[:2]] == [(1, "true"), (2, None)]
+    assert all(opened in (None, "false") for _, opened, _ in at_first[2:])
+    grid = tab.get_by_role("treegrid", name="Call tree")
+    grid.locator("tr[tabindex='0']").focus()
+    for key in ("End", "ArrowRight", "Enter", "Enter", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowLeft"):
+        tab.keyboard.press(key)
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowLeft")  # closed
+    assert [level for level, _, _ in rows_of(tab)] == [1] * sum(node["depth"] == 0 for node in nodes)
+    while closed := grid.locator("tr[aria-expanded='false']").all():
+        closed[0].focus()
+        tab.keyboard.press("ArrowRight")
+    assert sorted((level, cells[-1]) for level, _, cells in rows_of(tab)) == sorted(
+        (node["depth"] + 1, node["name"]) for node in nodes
+    )
+    assert grid.locator("tr[tabindex='0']").count() == 1
+    page.go(f"/trace/{trace}?step={SLOW}")
+    assert ["8.00 ms", "8.00 ms", "1", "train.py(9): save"] in [
+        [cells[0], cells[1], *cells[3:]] for _, _, cells in rows_of(tab)
+    ]
+    tab.get_by_role("combobox", name="Of", exact=True).select_option("operators")
+    page.settled()
+    assert [cells[-1] for _, _, cells in rows_of(tab)] == ["aten::mm"]
+    tab.get_by_role("combobox", name="Of", exact=True).select_option("calls")
+    page.settled()
+    assert page.complaints == []
+
+
+def test_a_caller_of_many_paths_shows_some(page: Page) -> None:
+    """And names that are markup are text."""
+    tab = page.go("/")
+    counts = tab.evaluate(
+        """async () => {
+          const { callTree } = await import("/static/call_tree.js");
+          const times = { count: 1, total_ns: 9, self_ns: 1, device_total_ns: 0, share: null };
+          const node = (depth, name) => ({ depth, name, ...times });
+          const below = Array.from({ length: 120 }, (_, at) => node(1, `f${at}<b>`));
+          const tree = callTree({ left_out: 3, nodes: [node(0, "main"), ...below] });
+          document.body.append(tree);
+          const rows = () => tree.querySelectorAll("tbody tr").length;
+          const found = [rows()];
+          for (const key of ["End", "Enter", "End", "Enter", "Home", "ArrowLeft"]) {
+            const row = tree.querySelector("tr[tabindex='0']");
+            row.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+            found.push(rows());
+          }
+          const said = [tree.querySelectorAll("b").length, tree.textContent.includes("3 paths of too little time")];
+          tree.remove();
+          return [found, said];
+        }"""
+    )
+    assert counts == [[52, 52, 102, 102, 121, 121, 1], [0, True]]
+
+
+def test_a_step_has_findings_of_its_own(page: Page) -> None:
+    trace = page.traces["before"]
+    tab = page.go(f"/trace/{trace}")
+    region = tab.get_by_role("region", name="Findings")
+    whole = region.inner_text()
+    page.go(f"/trace/{trace}?step={SLOW}")
+    told = page.json("explain", trace, "--step", str(SLOW))
+    assert f"Of step {SLOW}" in region.inner_text()
+    assert region.inner_text().startswith(whole)
+    assert told["message"] in region.inner_text()
+    page.go(f"/trace/{trace}")
+    assert region.inner_text() == whole
 
 
 def test_a_flame_graph_of_some_calls_and_of_one_thread(page: Page) -> None:
@@ -278,8 +370,8 @@ def test_what_nobody_waits_for_any_more_is_given_up(page: Page) -> None:
     tab.get_by_role("combobox", name="Most").select_option("calls")
     page.settled()
     asked = tab.evaluate(HANGING, [f"/trace/{trace}?step=1", f"/trace/{trace}?step=2"])
-    assert asked == [True, True, False, False]  # the graph and the table of each
-    assert tab.evaluate(HANGING, [f"/trace/{trace}?step=3", "/nonsense"]) == [True, True]
+    assert asked == [True] * 3 + [False] * 3  # the graph, the table and the findings of each
+    assert tab.evaluate(HANGING, [f"/trace/{trace}?step=3", "/nonsense"]) == [True] * 3
     page.go(f"/trace/{trace}?step={SLOW}")
     tab.get_by_role("combobox", name="Most").select_option("calls")
     tab.get_by_role("button", name="Whole trace").click()

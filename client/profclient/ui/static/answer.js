@@ -91,13 +91,13 @@ function cost(told) {
   return told.detail ? `${told.how}: ${told.detail}` : told.how ?? "";
 }
 
-/** @param {any} told of `explain` @param {string} id of the trace @param {(step: number) => void} go */
-export function findings(told, id, go) {
+/** @param {any} told of `explain` @param {string} id of the trace @param {(step: number) => void} go @param {string} [of] a part */
+export function findings(told, id, go, of = "") {
   const message = told.message && h("p", {}, printable(told.message));
   if (!told.findings.length) return [message];
   const list = told.findings.map((/** @type {any} */ one) => finding(one, id, go));
   const overlap = list.length > 1 && h("p", { class: "dim" }, "Bounds overlap: they do not add up.");
-  return [h("ol", { class: "findings", "aria-label": "Findings, those that cost most first" }, ...list), overlap, message];
+  return [h("ol", { class: "findings", "aria-label": `Findings${of && ` of ${of}`}, those that cost most first` }, ...list), overlap, message];
 }
 
 /** @param {any} one @param {string} id @param {(step: number) => void} go */

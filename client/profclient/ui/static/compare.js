@@ -21,7 +21,7 @@ export function comparePage(a, b, given) {
   const by = BY.find((one) => one === given.get("by")) ?? BY[0];
   const choice = h(
     "select",
-    { onchange: (/** @type {any} */ event) => { location.hash = `/compare/${a}/${b}?by=${event.target.value}`; } },
+    { onchange: (/** @type {any} */ event) => { location.hash = `/compare/${a}/${b}?${new URLSearchParams({ by: event.target.value, ...(search.value && { find: search.value }) })}`; } },
     ...BY.map((one) => h("option", { value: one, selected: one === by }, one)),
   );
   const differing = async (/** @type {string} */ how, /** @type {AbortSignal} */ signal) => {
@@ -35,24 +35,38 @@ export function comparePage(a, b, given) {
       throw error;
     }
   };
-  const draw = (/** @type {string} */ how) => load(found, (signal) => differing(how, signal), changes);
+  /** @type {any} */
+  let differences = null;
+  const search = /** @type {HTMLInputElement} */ (h("input", {
+    type: "search", placeholder: "Search names", "aria-label": "Search the differences", value: given.get("find") ?? "",
+    oninput: () => { if (differences) fill(found, ...changes(differences, search.value)); },
+  }));
+  const draw = (/** @type {string} */ how) => load(found, (signal) => differing(how, signal), (told) => {
+    differences = told;
+    return changes(told, search.value);
+  });
   draw(by);
   load(charts, (signal) => Promise.all([a, b].map((id) => ask("steps", id, {}, signal))), ([first, second]) => [twoCharts(a, first, b, second)]);
   load(graph, (signal) => ask("merged_diff", a, { other: b, limit: 0 }, signal), (told) => [
     told.message && h("p", { class: "dim" }, printable(told.message)), graphOfBoth(told),
-  ]);
+  ]).then(() => {
+    const input = /** @type {HTMLInputElement | null} */ (graph.querySelector("input[type=search]"));
+    if (!input || !given.get("find")) return;
+    input.value = unnumbered(given.get("find") ?? "");
+    input.dispatchEvent(new Event("input"));
+  });
   const hints = h("div");
   load(hints, (signal) => Promise.all([a, b].map((id) => hintOf(id, signal))), (told) =>
     told.map((hint, place) => hint && h("p", { class: "dim" }, `${"AB"[place]}: ${printable(hint)}`)), h("span"));
   const sides = h("p", { class: "line" }, "A ", h("a", { href: pageOf(a) }, a), " B ", h("a", { href: pageOf(b) }, b),
     h("a", { href: `#/compare/${b}/${a}` }, "Other way round"));
-  const differences = section("Differences", h("p", { class: "line" }, h("label", {}, "By ", choice)), found);
+  const below = section("Differences", h("p", { class: "line" }, h("label", {}, "By ", choice), search), found);
   const update = (/** @type {URLSearchParams} */ now) => {
     const how = BY.find((one) => one === now.get("by")) ?? BY[0];
     /** @type {HTMLSelectElement} */ (choice).value = how;
     draw(how);
   };
-  const element = h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), differences);
+  const element = h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), below);
   return { element, title: `Compare ${a} with ${b}`, update };
 }
 
@@ -66,18 +80,21 @@ async function hintOf(id, signal) {
   }
 }
 
-/** @param {any} told of `diff` */
-function changes(told) {
+/** @param {any} told of `diff` @param {string} text of the names that are wanted, changed or not; empty: all that changed */
+function changes(told, text) {
   const changed = told.rows.filter((/** @type {any} */ row) => row.change !== "same");
   const same = told.rows.length - changed.length;
   const per = told.per === "step" ? "per step" : "in all";
   const counts = `Self time ${per}; ${changed.length} changed, ${same} did not${told.truncated ? " (cut)" : ""}.`;
-  const more = changed.length > ROWS && h("span", {}, `The first ${ROWS}; profctl diff --limit 0 has all.`);
-  const below = changed.length > 0 && h("p", { class: "line dim" }, more, csvButton("Changes", columns(), changed.slice(0, ROWS)));
+  const wanted = unnumbered(text).toLowerCase();
+  const listed = wanted ? told.rows.filter((/** @type {any} */ row) => label(row).toLowerCase().includes(wanted)) : changed;
+  const none = wanted ? `No name in both has ${shown(text)} in it.` : "Nothing changed beyond the noise between steps.";
+  const more = listed.length > ROWS && h("span", {}, `The first ${ROWS}; profctl diff --limit 0 has all.`);
+  const below = listed.length > 0 && h("p", { class: "line dim" }, more, csvButton("Changes", columns(), listed.slice(0, ROWS)));
   return [
     h("p", {}, counts, told.message && ` ${printable(told.message)}`),
     h("h3", {}, "In all"), table("In all", columns(), told.totals),
-    h("h3", {}, "Changes"), changed.length ? table("Changes", columns(), changed.slice(0, ROWS)) : h("p", {}, "Nothing changed beyond the noise between steps."), below,
+    h("h3", {}, wanted ? "Found, changed or not" : "Changes"), listed.length ? table("Changes", columns(), listed.slice(0, ROWS)) : h("p", {}, none), below,
   ];
 }
 
@@ -87,12 +104,17 @@ const pageOf = (id) => (isTrace(id) ? `#/trace/${id}` : `#/capture/${id}`);
 /** @param {string} id */
 const isTrace = (id) => !/^[cf]/.test(id);
 
+/** As the two call a function: by its file, without the line. @param {string} name */
+const unnumbered = (name) => name.replace(/\(\d+\): /g, ": ");
+
+/** @param {any} row @returns {string} */
+const label = (row) => (row.path?.length ? row.path.join(" > ") : String(row.name ?? ""));
+
 /** @returns {import("./table.js").Column[]} */
 function columns() {
   const time = (/** @type {string} */ name, /** @type {string} */ key) => ({
     name, number: true, of: (/** @type {any} */ row) => row[key], show: (/** @type {any} */ row) => duration(row[key]),
   });
-  const label = (/** @type {any} */ row) => (row.path?.length ? row.path.join(" > ") : row.name);
   const calls = (/** @type {any} */ row) => [...new Set([row.a_count, row.b_count].map(few))].join(" to ");
   return [
     { name: "Became", of: (row) => row.change, show: (row) => h("span", { class: row.change }, `${SIGNS[row.change] ?? ""} ${row.change}`) },

@@ -2,7 +2,7 @@
 // One event: its times, arguments and stack, what it is within and what launched it.
 
 import { ask } from "./ask.js";
-import { fill, h, load } from "./dom.js";
+import { h, load } from "./dom.js";
 import { duration, printable, shown, whole, wholeName } from "./units.js";
 
 const STACK_LINES = 64;

@@ -178,7 +178,11 @@ export function graphOf(tree, sight) {
     } };
   }
 
-  new ResizeObserver(() => { if (graph.clientWidth !== wide) draw(); }).observe(graph);
+  new ResizeObserver(() => {
+    if (graph.clientWidth === wide) return;
+    draw();
+    find(); // what was searched for before there was a width, or at another one
+  }).observe(graph);
   begin();
   const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little ${sight.little ?? "time"} left out.` : null;
   const own = tree.own_threads ? ` ${counted(tree.own_threads, "thread")} of profd left out.` : null;

@@ -1,8 +1,9 @@
 // @ts-check
-// The flame graph of a trace: of all calls or of some, or of memory at its peak; of all threads or of one, of the part that
-// the page is narrowed to.
+// The flame graph of a trace, and its call tree: of all calls or of some, or of memory at its peak; of all threads or of
+// one, of the part that the page is narrowed to.
 
 import { ask } from "./ask.js";
+import { callTree } from "./call_tree.js";
 import { fill, h, load } from "./dom.js";
 import { flameGraph } from "./flame.js";
 import { memoryGraph } from "./flame_memory.js";
@@ -14,17 +15,23 @@ const MEMORY = "memory";
 const OF = [["calls", "all calls"], ["modules", "modules"], ["operators", "operators"], ["samples", "samples"]];
 
 /** @param {string} trace
- * @returns {{element: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void, offerMemory: () => void,
+ * @returns {{element: Element, tree: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void, offerMemory: () => void,
  *   find: (name: string) => void}}
  * `offerMemory`: of a trace in which memory was recorded; `find`: mark what has this name */
 export function flamePart(trace) {
   const found = h("div");
+  const calls = h("div"); // the same paths, as a tree
   /** @type {Record<string, any>} */
   let part = {};
   const of = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => draw() }, ...OF.map(([value, text]) => h("option", { value }, text))));
   const thread = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => anew() }, h("option", { value: "" }, "all, merged")));
   const device = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => draw() }));
   const whose = h("label", { hidden: true }, "On ", device);
+  /** What is not the tree of what is chosen now. @param {string} text */
+  const noTree = (text) => {
+    fill(calls, h("p", { class: "dim" }, text));
+    calls.removeAttribute("aria-busy");
+  };
   const drawMemory = (/** @type {any} */ given) => load(found, (signal) => ask("memory_peak", trace, { ...given, device: device.value }, signal), (peak) => {
     const names = peak.devices.map((/** @type {any} */ one) => one.name);
     whose.hidden = names.length < 2;
@@ -33,11 +40,25 @@ export function flamePart(trace) {
   });
   const draw = () => {
     const given = { limit: 0, ...(thread.value && { thread: thread.value }), ...part };
-    if (of.value === MEMORY) return drawMemory(given);
+    if (of.value === MEMORY) {
+      noTree("Memory has no tree of calls: choose other calls above the flame graph.");
+      return drawMemory(given);
+    }
     whose.hidden = true;
-    load(found, (signal) => ask("merged_tree", trace, { ...given, of: of.value }, signal), (tree) => [
-      !tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree),
-    ]);
+    calls.setAttribute("aria-busy", "true");
+    const asked = async (/** @type {AbortSignal} */ signal) => {
+      try {
+        return await ask("merged_tree", trace, { ...given, of: of.value }, signal);
+      } catch (error) {
+        if (!signal.aborted) noTree("It is of the same answer as the flame graph, which says what went wrong.");
+        throw error;
+      }
+    };
+    load(found, asked, (tree) => {
+      fill(calls, callTree(tree));
+      calls.removeAttribute("aria-busy");
+      return [!tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree)];
+    });
   };
   const offer = (/** @type {any} */ tracks) => {
     const chosen = thread.value; // from what was offered before
@@ -61,7 +82,7 @@ export function flamePart(trace) {
     box?.focus();
     (box ?? choices).scrollIntoView({ block: "center" });
   };
-  return { element: h("div", {}, choices, found), narrow: (wanted) => { part = wanted; anew(); }, offer, offerMemory, find };
+  return { element: h("div", {}, choices, found), tree: calls, narrow: (wanted) => { part = wanted; anew(); }, offer, offerMemory, find };
 }
 
 /** Threads that have calls, each once. @param {any} tracks of `tiles` @returns {{id: string, name: string}[]} */

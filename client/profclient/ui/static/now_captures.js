@@ -3,6 +3,7 @@
 
 import { order } from "./ask.js";
 import { fill, h, problem } from "./dom.js";
+import { saveButton } from "./picture.js";
 import { counted, duration, printable, shown, shownCommand, whole } from "./units.js";
 
 const ENDS_WELL = ["stored", "partial"];
@@ -20,19 +21,42 @@ export function running(capture) {
   const told = h("span", { role: "status" });
   const stop = document.body.hasAttribute("data-write")
     && h("button", { type: "button", "aria-label": `Stop ${capture.capture}`, onclick: () => end(capture.capture, stop, told) }, "Stop");
-  return h("li", { class: "capture" },
-    h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, about(capture)), stop, told),
-    ...capture.targets.map((/** @type {any} */ target) => target.passed.length ? goesOn(capture, target) : isOver(target)),
-    leftOut(capture));
+  return saved(capture, [stop, told], capture.targets.map((/** @type {any} */ target) => target.passed.length ? goesOn(capture, target) : isOver(target)));
+}
+
+/** With a button that saves its waterfalls, and what is written beside them. @param {any} capture
+ * @param {import("./dom.js").Content[]} more of its first line @param {Element[]} targets */
+function saved(capture, more, targets) {
+  const item = h("li", { class: "capture" });
+  const save = targets.some((one) => one.querySelector(".waterfall")) && saveButton(`Waterfalls ${capture.capture}`, () => sightOfWaterfalls(item, about(capture)));
+  fill(item, h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, about(capture)), ...more, save), ...targets, leftOut(capture));
+  return item;
+}
+
+/** @param {HTMLElement} item @param {string} words @returns {import("./picture.js").Sight} */
+function sightOfWaterfalls(item, words) {
+  const first = item.children[1].getBoundingClientRect();
+  const { left, width, bottom } = item.getBoundingClientRect();
+  return { width, height: bottom - first.top, words: [words], paint: (on) => {
+    for (const made of item.querySelectorAll("div .phase, div .line > :not(a), div > p:not(.line)")) {
+      const [place, style] = [made.getBoundingClientRect(), getComputedStyle(made)];
+      const [x, y] = [place.left - left, place.top - first.top];
+      on.fillStyle = made.matches(".phase") ? style.backgroundColor : style.color;
+      if (made.matches(".phase")) {
+        on.fillRect(x, y, place.width, place.height);
+        continue;
+      }
+      on.font = style.font;
+      on.fillText(made.textContent ?? "", x, y + place.height / 2, Math.min(place.width, width - x));
+    }
+  } };
 }
 
 /** One that is over. @param {any} capture @param {boolean} [here] on a page of its own, beside its traces */
 export function over(capture, here = false) {
   const traces = capture.targets.filter((/** @type {any} */ target) => target.trace);
   const all = !here && traces.length > 1 && h("a", { href: `#/capture/${encodeURIComponent(capture.capture)}` }, "All its traces");
-  return h("li", { class: "capture" },
-    h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, about(capture)), all),
-    ...capture.targets.map(isOver), leftOut(capture));
+  return saved(capture, [all], capture.targets.map(isOver));
 }
 
 /** @param {any} capture */

@@ -7,7 +7,7 @@ import { eventPanel } from "./event.js";
 import { saveButton, sightOf } from "./picture.js";
 import { tileSource } from "./tiles.js";
 import { overview } from "./timeline_overview.js";
-import { GUTTER, RULER, across, paintTimeline } from "./timeline_paint.js";
+import { GUTTER, RULER, paintTimeline } from "./timeline_paint.js";
 import { ROW, beside, between, boxAt, boxOf, cellAt, layerOf, moved, same, tracksOf, within, zoomed } from "./timeline_layout.js";
 import { counted, duration, shown, whole } from "./units.js";
 

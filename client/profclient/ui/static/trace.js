@@ -1,6 +1,6 @@
 // @ts-check
-// One trace: what it amounts to, findings, steps, timeline, flame graph, top, memory, devices and SQL. A step, or a window
-// of the timeline, narrows the graph, the table and the memory.
+// One trace: what it amounts to, findings, steps, timeline, flame graph, call tree, top, memory, devices and SQL. A step, or
+// a window of the timeline, narrows the graph, the tree, the table and the memory, and has findings of its own.
 
 import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
@@ -31,9 +31,10 @@ const SORTS = [
 export function tracePage(id, given) {
   const narrowed = h("p", { class: "line", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
-  const [summary, found, steps, times] = Array.from({ length: 4 }, () => h("div"));
+  const [summary, found, foundHere, steps, times] = Array.from({ length: 5 }, () => h("div"));
   const [graph, rows, memory, devices] = [flamePart(id), topTable(id), memoryPart(id), devicesPart(id)];
   const sql = sqlForm(id);
+  const other = compareWith(id);
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -49,7 +50,7 @@ export function tracePage(id, given) {
   };
   const words = () => {
     const reset = h("button", { type: "button", onclick: () => go(null) }, "Whole trace");
-    fill(narrowed, `The graph and the table are of ${partWords(part)}. `, part.step !== null || part.window ? reset : null);
+    fill(narrowed, `The graph, the tree and the table are of ${partWords(part)}. `, part.step !== null || part.window ? reset : null);
   };
   const narrow = () => {
     words();
@@ -59,6 +60,20 @@ export function tracePage(id, given) {
     rows.narrow(given);
     memory.narrow(given);
     sql.narrow(given, partWords(part));
+    explainHere(given);
+  };
+  /** What costs time in the part, below what costs time in all of it. @param {Record<string, any>} given */
+  const explainHere = (given) => {
+    if (!Object.keys(given).length) {
+      load(foundHere, async () => null, () => []);
+      return;
+    }
+    const words = partWords(part);
+    load(foundHere, async (signal) => {
+      await before;
+      signal.throwIfAborted();
+      return ask("explain", id, given, signal);
+    }, (told) => [h("h3", {}, `Of ${words}`), ...findings(told, id, go, words)]);
   };
   const follow = () => {
     const seen = part.window ?? spanOf(part);
@@ -110,12 +125,11 @@ export function tracePage(id, given) {
     if (part.step !== null) follow();
     return [h("p", {}, stepWords(told)), drawn.element];
   });
-  narrow();
   const draw = (/** @type {any} */ told) => {
     const before = line?.view(); // of the sketch
     line?.close();
     graph.offer(told.tracks);
-    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find]]);
+    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find], ["In another trace", other.find]]);
     if (before) line.see(before);
     else follow();
     return line.element;
@@ -130,8 +144,10 @@ export function tracePage(id, given) {
     indexed = sketch.done;
     return [sketch.element];
   }).then(() => indexed);
+  const before = Promise.all([seen, drawn]); // the longest question comes last
+  narrow();
   load(found, async (signal) => {
-    await Promise.all([seen, drawn]); // the longest question comes last
+    await before;
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
   }, (told) => findings(told, id, go));
@@ -140,13 +156,14 @@ export function tracePage(id, given) {
     "div",
     {},
     heading,
-    h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`), compareWith(id)),
+    h("p", { class: "line" }, h("a", { href: "#/" }, "All traces"), h("code", {}, `profctl show ${id}`), other.element),
     section("Answer", summary),
-    section("Findings", found),
+    section("Findings", found, foundHere),
     section("Steps", steps),
     section("Timeline", times),
     narrowed,
     section("Flame graph", graph.element),
+    section("Call tree", graph.tree),
     section("Top", rows.element),
     memory.element,
     devices.element,
@@ -166,19 +183,30 @@ export function tracePage(id, given) {
   return { element, title: `Trace ${id}`, update, close };
 }
 
-/** A choice of the trace to compare with; the list is asked for when somebody is about to choose. @param {string} id */
+/** A choice of the trace to compare with; the list is asked for when somebody is about to choose. `find`: a name that is
+ * looked for there. @param {string} id @returns {{element: Element, find: (name: string) => void}} */
 function compareWith(id) {
+  const told = h("span", { class: "dim", role: "status" });
+  let wanted = "";
   const choice = /** @type {HTMLSelectElement} */ (
     h("select", { onchange: () => go.toggleAttribute("disabled", !choice.value) }, h("option", { value: "" }, "another trace …"))
   );
   // A button, and not the choice itself: an arrow key would choose the first trace and leave the page.
-  const go = h("button", { type: "button", disabled: true, onclick: () => { location.hash = `/compare/${id}/${choice.value}`; } }, "Compare");
+  const go = h("button", { type: "button", disabled: true, onclick: () => {
+    location.hash = `/compare/${id}/${choice.value}${wanted ? `?${new URLSearchParams({ find: wanted })}` : ""}`;
+  } }, "Compare");
   const list = async () => {
     const others = (await traces()).filter((one) => one.id !== id);
     choice.append(...others.map((one) => h("option", { value: one.id }, `${one.id} (${ago(one.created_ns)}) ${shown(one.title)}`.slice(0, 80))));
   };
   choice.addEventListener("focus", () => list().catch(() => {}), { once: true });
-  return h("span", {}, h("label", {}, "Compare with ", choice), " ", go);
+  const find = (/** @type {string} */ name) => {
+    wanted = name;
+    fill(told, ` finds ${shown(name)} in both`);
+    choice.scrollIntoView({ block: "center" });
+    choice.focus();
+  };
+  return { element: h("span", {}, h("label", {}, "Compare with ", choice), " ", go, told), find };
 }
 
 /** @typedef {{step: number | null, last: number | null, window: import("./timeline_layout.js").Window | null}} Part of a

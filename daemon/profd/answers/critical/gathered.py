@@ -62,12 +62,12 @@ def gather(reader: TraceReader) -> Gathered:
         marks.add(table)
         threads.update(np.unique(table.column("thread")[backward.of(table)]).tolist())
     measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta))
-    host, work = _HostGathered({measured.thread, *threads}), WorkGathered()
+    host, work = _HostGathered({measured.thread, *threads}), WorkGathered(reader.meta.gpu_events)
     if not measured.lacking:
         for table in reader.iterate(_COLUMNS, args=False):
             host.add(table)
             work.add(table)
-    return Gathered(measured, host.host(), work.work())
+    return Gathered(measured, host.host(), work.work(reader))
 
 
 class _HostGathered:

@@ -23,15 +23,15 @@ SHARE_MIN: Final = 0.05
 
 def look(facts: Facts) -> Verdict:
     """See the module."""
-    kernels = facts.work.take(np.flatnonzero(facts.work.kind == Kind.KERNEL))
-    names, code = np.unique(kernels.name, return_inverse=True)
-    of_name = np.array([is_kernel(facts.name(name)) for name in names.tolist()], dtype=bool)
-    talks = of_name[code] if len(names) else np.zeros(0, dtype=bool)
-    talking, computing = (Spans.union(kernels.start[at], kernels.end[at]) for at in (talks, ~talks))
+    work = facts.work
+    kernel = work.kind == Kind.KERNEL
+    talks = kernel & np.isin(work.name, [name for name in np.unique(work.name).tolist() if is_kernel(facts.name(name))])
+    talking, computing = (Spans.union(work.start[at], work.end[at]) for at in (talks, kernel & ~talks))
+    collectives = work.take(np.flatnonzero(talks))
     exposed, measured = facts.measured_part(talking.without(computing)), facts.measured.total
     if exposed.total < SHARE_MIN * measured or not exposed.total:
         return NOTHING
-    bare = exposed.within(kernels.start[talks], kernels.end[talks])
+    bare = exposed.within(collectives.start, collectives.end)
     whole = facts.measured_part(talking).total
     return Finding(
         ID,
@@ -39,7 +39,7 @@ def look(facts: Facts) -> Verdict:
         f"({percent(exposed.total, whole)} of all communication is exposed): transfer, or waiting for a late rank.",
         bound_ns=exposed.total,
         numbers={"collectives": int((bare > 0).sum()), "exposed_ns": exposed.total, "communication_ns": whole},
-        rows=kernels.row[talks][np.argsort(-bare, kind="stable")[:5]].tolist(),
+        rows=collectives.row[np.argsort(-bare, kind="stable")[:5]].tolist(),
         assumptions=["one rank's trace cannot tell transfer from waiting for another rank"],
         confirm="record all ranks at once, and compare how long the same collective took on each",
     )

@@ -74,7 +74,7 @@ def look(facts: Facts) -> Verdict:
     if not most:
         return Silence(f"the trace has more than {CELLS_MAX:,} different names")
     looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
-    names = names_in_steps(facts.reader, measured, looked_at, usual)
+    names = names_in_steps(facts.reader, measured, looked_at, usual, facts.segments)
     cause = _by_calls(names) or _by_times(names, looked_at, len(lasted))
     if cause is None:
         return NOTHING

@@ -10,15 +10,20 @@ from profd.answers.explain import FOUND, NOT_ENOUGH, NOTHING_FOUND, SYMPTOMS, ex
 from profd.answers.finding import Finding, as_json
 from profd.answers.ranks.job import Job, job_of, not_recorded
 from profd.answers.ranks.ranks import Judged, judge
-from profd.errors import Exhausted
+from profd.errors import BadInput, Exhausted
 from profd.query.captured import Captured, LeftOut, Member
 
 STRAGGLER: Final = "late-rank"
 _CONFIRM: Final = "look at `profctl ranks` of the capture, and run the job with that rank on another host"
 
 
-def explain_of_capture(capture: Captured) -> dict[str, Any]:
-    """The answer of docs/json.md. Raises what the function of a trace does, but for those that are too large."""
+def explain_of_capture(capture: Captured, **part: Any) -> dict[str, Any]:
+    """The answer of docs/json.md. Raises what the function of a trace does, but for those that are too large.
+
+    BadInput for a part: which ranks are late is told of all steps that they have in common.
+    """
+    if any(value is not None for value in part.values()):
+        raise BadInput("--step and --window of findings are of one trace: name a trace of the capture")
     job = job_of(capture)
     judged = judge(job)
     measured = _measured(job)

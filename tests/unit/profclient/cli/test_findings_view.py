@@ -30,7 +30,7 @@ def finding(rank: int, name: str, **fields: Any) -> dict[str, Any]:
 
 def answer(*findings: dict[str, Any], message: str | None = None) -> dict[str, Any]:
     measured = {"steps": 4, "first_step": 6, "last_step": 9, "duration_ns": 5_000_000}
-    return {"measured": measured, "findings": list(findings), "message": message, "looked": []}
+    return {"measured": {"steps_left_out": 1, **measured}, "findings": list(findings), "message": message, "looked": []}
 
 
 class Said:

@@ -116,9 +116,68 @@ def test_a_trace_of_any_size_is_looked_at_where_little_of_it_counts(
 
 
 def test_a_trace_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profd.query.whole.QUERY_ROWS_MAX", 10)
-    with pytest.raises(Exhausted, match="export a --window of the trace"):
-        explain(stored(training(loading), tmp_path))
+    trace = stored(training(loading), tmp_path)
+    for limit in ("profd.answers.facts.DEVICE_WORK_MAX", "profd.query.whole.QUERY_ROWS_MAX"):
+        monkeypatch.setattr(limit, 5)
+        with pytest.raises(Exhausted, match="ask about a step or a window"):
+            explain(trace)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_the_launches_of_work_are_not_held(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor other calls of a runtime. Launches that lie in other segments than their work are found there."""
+    calls = [call("cudaEventQuery", n * 5 + 1, 1, Kind.RUNTIME) for n in range(1000)]
+    trace = stored([*training(loading), *calls], tmp_path, rows)
+    want = explain(stored([*training(loading), *calls], tmp_path / "once"))
+    monkeypatch.setattr("profd.query.whole.QUERY_ROWS_MAX", 100)
+    assert explain(trace) == want
+    assert ids(want) == ["data-loading", "host-bound"]
+
+
+def late(n: int) -> list[Event]:
+    """Loads from its fourth step on."""
+    return loading(n) if n > 2 else kernel(n * STEP_US + 5, STEP_US - 6, launch=n * STEP_US)
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_of_steps_or_a_window_alone(rows: int, tmp_path: Path) -> None:
+    trace = stored(training(late, steps=8), tmp_path, rows)
+    assert explain(trace, first_step=1, last_step=2)["findings"] == []
+    of_steps = explain(trace, first_step=4, last_step=5)
+    assert of_steps["measured"] == {
+        "steps": 2,
+        "first_step": 4,
+        "last_step": 5,
+        "steps_left_out": 4,
+        "from": "ProfilerStep",
+        "duration_ns": 2 * STEP_US * US,
+    }
+    assert ids(of_steps) == ["data-loading", "host-bound"]
+    assert of_steps["findings"][0]["bound_ns"] == 2 * 200 * US
+    assert explain(trace, from_ns=4 * STEP_US * US, to_ns=6 * STEP_US * US) == of_steps
+    one = explain(trace, first_step=5)
+    assert (one["measured"]["steps"], ids(one)) == (1, ["data-loading", "host-bound"])
+    first = explain(trace, first_step=0)
+    assert (first["measured"]["steps"], first["measured"]["first_step"]) == (1, 0)
+    assert explain(trace, first_step=0, last_step=2)["measured"]["first_step"] == 1
+
+
+def test_a_window_of_all_is_as_the_whole(tmp_path: Path) -> None:
+    trace = stored(training(late, steps=20), tmp_path)
+    whole, part = explain(trace), explain(trace, from_ns=0, to_ns=1 << 50)
+    told = {one["id"] for one in part["looked"] if one["message"] == "it is told of the whole trace alone"}
+    assert told == {"gil-contention", "cpu-contention", "memory-grows"}
+    for answer in (whole, part):
+        answer["looked"] = [one for one in answer["looked"] if one["id"] not in told]
+        del answer["message"]
+    assert part == whole
+
+
+def test_a_window_without_a_whole_step_says_so(tmp_path: Path) -> None:
+    answer = explain(stored(training(loading), tmp_path), from_ns=3 * STEP_US * US, to_ns=3 * STEP_US * US + 500)
+    assert (answer["status"], answer["measured"]["duration_ns"]) == ("not enough data", 500)
+    assert "no whole step lies in this window" in answer["message"]
 
 
 def test_times_at_the_end_of_time(tmp_path: Path) -> None:

@@ -206,12 +206,11 @@ def test_samples_that_no_gpu_has(tmp_path: Path) -> None:
     ]
 
 
-def test_operators_are_not_told_of_too_many_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_trace_has_the_same_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = stored(tmp_path / "a")
     monkeypatch.setattr(limits, "QUERY_ROWS_MAX", 3)
-    answer = stored(tmp_path / "b")
-    assert "`profctl top --step N`" in answer["ops_message"]
-    assert answer == {**told, "ops": [], "ops_message": answer["ops_message"]}
+    assert stored(tmp_path / "b") == told
+    assert told["ops"]
 
 
 def test_too_much_work_for_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
