@@ -53,7 +53,7 @@ class Recalls:
 
 def _may_be_asked(hello: Hello) -> bool:
     """It has one that is known to be small, and operators beside which sequence numbers are of use."""
-    small = hello.kept is not None and hello.kept <= RECALL_AT_END_COLLECTIVES_MAX
+    small = hello.kept is not None and 0 < hello.kept <= RECALL_AT_END_COLLECTIVES_MAX
     return small and "recall" in hello.can and planning.has_torch(hello) and hello.world != 1
 
 

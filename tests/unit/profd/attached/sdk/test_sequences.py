@@ -44,8 +44,8 @@ async def test_a_small_one_is_asked_before_the_process_is_let_go(rig: Rig) -> No
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kept": 301}, {"kept": ""}, {"can": "ranges"}, {"framework": "jax 0.4"}, {"world": 1}],
-    ids=["large", "unknown", "an earlier agent", "no torch", "alone"],
+    [{"kept": 301}, {"kept": 0}, {"kept": ""}, {"can": "ranges"}, {"framework": "jax 0.4"}, {"world": 1}],
+    ids=["large", "none", "unknown", "an earlier agent", "no torch", "alone"],
 )
 async def test_one_that_may_hold_up_its_job_or_has_nothing_to_say_is_not_asked(
     rig: Rig, changes: dict[str, object]
