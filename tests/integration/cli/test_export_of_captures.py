@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.corpus.answers import gloo_jobs
 from tests.integration.cli.conftest import on_both
-from tests.support import gloo_jobs
 from tests.support.trace_processor import asked, needs_trace_processor
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]
