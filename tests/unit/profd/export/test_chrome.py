@@ -156,7 +156,7 @@ def test_gzip_is_the_same_bytes_packed(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match='"svg"'):
+    with pytest.raises(BadInput, match="'svg'"):
         find("export")({"trace_dir": str(tmp_path), "format": "svg"}, [], lambda what, share: None)
 
 
