@@ -30,7 +30,7 @@ import pytest
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
-READY_SECONDS = 120.0  # importing torch on a busy machine
+READY_SECONDS = 300.0  # importing torch took more than 120 s at load 30
 
 
 @dataclass

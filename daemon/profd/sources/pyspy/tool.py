@@ -245,9 +245,11 @@ def full(pid: int, native: bool) -> bool:
     """Does it hold so much that it should write it down now? It may double what it has at once."""
     try:
         status = procfs.read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+        limits = procfs.read_record(f"/proc/{pid}/limits", STATUS_BYTES) or b""
         (held,) = (line.split()[1] for line in status.splitlines() if line.startswith(b"VmData:"))
-        return int(held) << 10 > memory_bytes(native) * FULL_SHARE
-    except (ValueError, IndexError):
+        (most,) = (line.split()[3] for line in limits.splitlines() if line.startswith(b"Max data size"))
+        return int(most) - (int(held) << 10) < memory_bytes(native) * (1 - FULL_SHARE)
+    except (ValueError, IndexError):  # it is gone, or has not limited itself yet
         return False
 
 

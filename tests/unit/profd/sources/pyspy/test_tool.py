@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -184,3 +186,24 @@ async def test_who_no_longer_waits_for_its_end_leaves_no_descriptor() -> None:
     assert not await tool.ended(process, 0.01)
     assert len(os.listdir("/proc/self/fd")) == before
     await tool.reap(process)
+
+
+HOLDS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[1]), int(sys.argv[1])))
+held = bytearray(16 << 20)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("limit", "full"), [(SAMPLER_MEMORY_BYTES, False), (SAMPLER_MEMORY_BYTES // 2, True)])
+def test_a_sampler_is_full_by_the_limit_that_it_has(limit: int, full: bool) -> None:
+    """A daemon with a limit of its own gives its samplers no more."""
+    command = [sys.executable, "-c", HOLDS, str(limit)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert tool.full(process.pid, native=False) == full
+        process.communicate()
+    assert not tool.full(process.pid, native=False)
