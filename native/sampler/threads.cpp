@@ -384,7 +384,8 @@ bool Threads::push_next(const ThreadState& thread) {
 
 void Threads::collect_names() {
   named_.clear();
-  if (cut_) named_.push_back(codes_.texts().number(front_of("", 0, kLeftOut)));
+  const int left_out = cut_ ? codes_.texts().number(front_of("", 0, kLeftOut)) : kNoText;
+  if (left_out != kNoText) named_.push_back(left_out);
   for (const FrameState& frame : looked_) {
     if (frame.text != kNoText) named_.push_back(frame.text);
   }

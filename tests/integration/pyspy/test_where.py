@@ -67,7 +67,7 @@ async def test_a_join_names_the_thread_whose_end_it_waits_for(native: bool) -> N
 # `threading` takes any string.
 ODD_NAMES = r"""
 import threading, time
-for name in ["plain", "half \ud800 a character", "red\x1b[31m", "\n", "名前", "long" * 2000]:
+for name in ["plain", "half \ud800 a character", "red\x1b[31m", "two\u2028lines", "\n", "名前", "long" * 2000]:
     threading.Thread(target=time.sleep, args=(600,), name=name, daemon=True).start()
 nameless = threading.Thread(target=time.sleep, args=(600,), daemon=True)
 nameless.start()
@@ -81,7 +81,17 @@ async def test_one_odd_name_leaves_the_others_theirs() -> None:
     with running(ODD_NAMES) as job:
         threads = await stacks(process_of(job))
     odd = "\N{REPLACEMENT CHARACTER}"
-    names = {"MainThread", "plain", "half ? a character", f"red{odd}[31m", odd, "名前", "long" * 256, ""}
+    names = {
+        "MainThread",
+        "plain",
+        "half ? a character",
+        f"red{odd}[31m",
+        f"two{odd}lines",
+        odd,
+        "名前",
+        "long" * 256,
+        "",
+    }
     assert {thread.name for thread in threads} == names
     assert threads[0].name == "MainThread"
 

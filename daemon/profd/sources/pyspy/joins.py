@@ -77,7 +77,7 @@ def wait_for_gil(said: bytes) -> frozenset[int]:
 def named(said: bytes) -> dict[int, str]:
     """Name by the ident of a thread, of what `names` printed. What is none is left out."""
     found: dict[int, str] = {}
-    for line in said.decode("utf-8", "replace").splitlines():
+    for line in said.decode("utf-8", "replace").split("\n"):  # a name may have other ends of lines in it
         if (words := _NAMED.fullmatch(line)) is not None:
             with contextlib.suppress(msgspec.DecodeError):
                 found[int(words[1])] = msgspec.json.decode(f'"{words[2]}"', type=str)
