@@ -115,6 +115,9 @@ def test_explain(profctl, tmp_path):
     text = profctl("explain", trace)
     assert text.code == 0
     assert "1  data-loading  (at most 40 % less time)" in text.out
+    part = profctl("explain", trace, "--step", "2..3")
+    assert "in steps 2..3 (2.00 ms)\n" in part.out
+    assert "no step 9" in profctl("explain", trace, "--step", "9").err
     assert profctl("explain", trace, "--fail-on", "casts").code == 0
     assert profctl("explain", trace, "--fail-on", "casts", "--fail-on", "data-loading").code == 1
     refused = profctl("explain", trace, "--fail-on", "everything")

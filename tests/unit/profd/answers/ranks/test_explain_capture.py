@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from profclient.cli.findings_view import print_findings
+from profd.errors import BadInput
 
 from tests.support.many_ranks import ask
 from tests.support.simulated_job import Plan
@@ -33,6 +34,11 @@ def test_what_all_ranks_have_is_said_once(tmp_path: Path, capsys: pytest.Capture
     assert (exposed["of_ranks"], exposed["traces"]) == ([0, 1], 2)
     print_findings(answer, "c0123456789ab")
     assert "In 2 traces, ranks 0, 1" in capsys.readouterr().out
+
+
+def test_a_part_is_of_one_trace(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="name a trace of the capture"):
+        ask("explain", stored(tmp_path, Plan(ranks=1, steps=1)), first_step="1")
 
 
 def test_nothing_to_look_at_is_an_answer(tmp_path: Path) -> None:
