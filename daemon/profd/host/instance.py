@@ -80,7 +80,7 @@ def check_ours(path: Path) -> None:
     if os.geteuid() == 0 and (above := open_above(str(path))):
         raise BadInput(
             f"another user can put anything in the place of the state directory {path}, by {above}. "
-            f"Choose another, or make {above} root's and not everybody's to write."
+            f"Choose another (--state-dir), or make {above} root's and not everybody's to write."
         )
 
 
