@@ -105,7 +105,7 @@ def _whole_second(ns: int) -> int:
 
 
 def _devices(merged: Merged) -> dict[str, Any]:
-    """Those of the first trace that says any: an import knows by them whose kernels these are."""
+    """Devices of the first trace that says any: an import knows by them whose kernels these are."""
     said = (read_meta(part.member.directory).top_level for part in merged.parts if part.member.directory is not None)
     return next(({_DEVICES: one[_DEVICES]} for one in said if _DEVICES in one), {})
 

@@ -27,7 +27,7 @@ class OwnIds:
         self._numbers = 0  # of flows, so far
 
     def of_next_trace(self, own: Tracks, shown: Tracks) -> TraceIds:
-        """Those of one more. `own` and `shown`: its tracks, as it has them and as the file does."""
+        """Numbers of one more trace. `own` and `shown`: its tracks, as it has them and as the file does."""
         self._traces += 1
         pairs = zip(own.processes, shown.processes, strict=True)
         pids = {json.dumps(one["id"]): json.dumps(two["id"]) for one, two in pairs}

@@ -77,7 +77,7 @@ class _Sums:
         return cls(numbers, _engine.sum_by(group.astype(np.int64), len(numbers), np.ascontiguousarray(ns)))
 
     def within(self, first: int, last: int) -> _Sums:
-        """Those of numbers from `first` to `last`."""
+        """Sums of the numbers from `first` to `last`."""
         some = slice(*np.searchsorted(self.number, (first, last + 1)).tolist())
         return _Sums(self.number[some], self.ns[some])
 
@@ -140,7 +140,7 @@ def _roles(table: EventTable, left_out: Array | None) -> Array:
 
 
 def _of_one(reader: TraceReader, ids: Array, left_out: Array | None) -> Array:
-    """Those of these ids, which ascend, that one operator has: an id of two says nothing."""
+    """Ids among these, which ascend, that one operator has: an id of two says nothing."""
     if not len(ids):
         return ids
     owners = np.zeros(len(ids), dtype=np.int64)

@@ -4,7 +4,7 @@ Rule: of ten or more looks at the thread (without steps the busiest one) 10 % or
 for the GIL. The busiest other thread of the program is named, as what may hold it.
 Bound: that share of the measured time.
 Wrong where: chance has it, of few looks: a thread that waits 3 % of the time is seen so in 3 of 27 in one of 20
-windows. Who holds it waits for a CPU, or for a file without giving it up: then that is the cause. A thread that is
+windows. The holder waits for a CPU, or for a file without giving it up: then that is the cause. A thread that is
 named may run native code alone.
 Source: looks from outside, ten a second, at what the thread's futex is (docs/decisions/0037-waits-by-looks.md).
 """

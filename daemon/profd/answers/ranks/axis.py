@@ -64,7 +64,7 @@ def axis_of(capture: Captured) -> Axis:
 
 
 def _compared(job: Job) -> list[Placed]:
-    """Those whose clocks are known against one of them; none where that is one alone."""
+    """Traces whose clocks are known against one of them; none where that is one alone."""
     if job.matched.clocks is None:
         return []
     reference = job.matched.clocks.best_known

@@ -253,7 +253,7 @@ def test_why_clocks_were_not_compared(tmp_path: Path) -> None:
     stored = job(tmp_path / "more", Plan(ranks=2))
     again = member(tmp_path, 1, training(1), "again", host="node0")
     told = chrome([*stored, again])["profd"]
-    assert told["remarks"] == ["Rank 1: another trace of rank 1 has more steps or collectives."]
+    assert told["remarks"] == ["Rank 1: it ran before or after those that are compared: the job was started again."]
     assert {row["trace"]: row["joined_by"] for row in told["traces"]}["again"] == "host"
     assert chrome([*stored, again], redact=["names"])["profd"]["remarks"] == []
 
