@@ -219,7 +219,7 @@ class Planner:
         return [now.get(process.id, process) for process in processes]
 
     def _select(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
-        own = {*self._own(snapshot), *({caller.pid} - set(selector.pids))}
+        own = {*self._settings.own_pids(), *({caller.pid} - set(selector.pids))}
         try:
             selection = selectors.select(selector, snapshot, uid=caller.uid, admin=caller.admin, own=own)
         except NotFound as error:
@@ -236,10 +236,9 @@ class Planner:
         working = [p for p in selection.allowed if not (is_launcher(p) and self._traceable_below(p, families))]
         return replace(selection, allowed=working or selection.allowed)
 
-    def _own(self, snapshot: Sequence[Process]) -> set[int]:
-        """The daemon and all that it has started, some of which keep their command lines from its user."""
-        own = self._settings.own_pids()
-        return {*own, *(process.id.pid for process in Families(snapshot).below(own))}
+    def _not_meant(self, caller: Caller) -> set[int]:
+        """The daemon, its workers, and whoever asks: `profctl` runs Python too."""
+        return {*self._settings.own_pids(), caller.pid}
 
     def _traceable_below(self, process: Process, families: Families) -> list[Process]:
         below = [p for p in families.below([process.id.pid]) if p.uid == process.uid]
@@ -306,8 +305,7 @@ class Planner:
     def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:
             return self._select(caller, selector, snapshot)
-        not_meant = {*self._own(snapshot), caller.pid}  # `profctl` runs Python too
-        seen = (p for p in snapshot if p.id.pid not in not_meant and not p.zombie)
+        seen = (p for p in snapshot if p.id.pid not in self._not_meant(caller) and not p.zombie)
         allowed = [p for p in seen if selectors.may_profile(p, uid=caller.uid, admin=caller.admin)]
         return selectors.Selection(allowed, [])
 

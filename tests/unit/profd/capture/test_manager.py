@@ -248,21 +248,6 @@ class TestStart:
         with pytest.raises(NotFound):
             await manager.start(ALICE, request(100))
 
-    async def test_what_profd_has_started_is_no_target(self, rig: Rig, manager: CaptureManager) -> None:
-        """Its user does not see the command lines of all of it."""
-        rig.own_pids = (100,)
-        child, grandchild, other = process(1000), process(1001), process(1002)
-        rig.table.processes |= {
-            1000: replace(child, ppid=100, command="[python]"),
-            1001: replace(grandchild, ppid=1000, command="[python]"),
-            1002: other,
-        }
-        listed = {each.process.id.pid for each in await manager.planner.targets(ALICE, Selector())}
-        assert 1002 in listed
-        assert not listed & {100, 1000, 1001}
-        with pytest.raises(NotFound):
-            await manager.start(ALICE, request(1000))
-
     async def test_limits(self, rig: Rig, manager: CaptureManager) -> None:
         most = CAPTURES_ACTIVE_MAX + CAPTURES_ACTIVE_RESERVED
         for number in range(most):
