@@ -81,7 +81,7 @@ def export_of_capture(
         return write_all(capture, out, progress)
     form = _able(format, redact, derived_flows)
     if not form.merges:
-        able = ", ".join(known for known, other in FORMATS.items() if other.merges)
+        able = _formats(lambda one: one.merges)
         raise BadInput(f"the format {format} is of one trace: name one of the capture's; of a capture there are {able}")
     packed = _packed(format, form, gzip)
     found = merged(capture, min_duration_ns, redact, **part)
@@ -94,12 +94,17 @@ def _able(name: str, redact: Sequence[str], derived_flows: bool) -> Format:
     """The format. BadInput for what it cannot serve."""
     form = FORMATS[name]
     if redact and not form.redacts:
-        able = ", ".join(known for known, other in FORMATS.items() if other.redacts)
+        able = _formats(lambda one: one.redacts)
         raise BadInput(f"--redact does not work with the format {name}; it does with {able}")
     if derived_flows and not form.derives_flows:
-        able = ", ".join(known for known, other in FORMATS.items() if other.derives_flows)
+        able = _formats(lambda one: one.derives_flows)
         raise BadInput(f"--derived-flows does not work with the format {name}; it does with {able}")
     return form
+
+
+def _formats(able: Callable[[Format], bool]) -> str:
+    """Names of the formats that can do something, for an error."""
+    return ", ".join(name for name, form in FORMATS.items() if able(form))
 
 
 def _writer(name: str, function: str, derived_flows: bool) -> Callable[..., Any]:

@@ -165,11 +165,12 @@ def _merge(parts: Iterable[list[Average]]) -> list[Average]:
     for row in chain.from_iterable(parts):
         key = (row.name, row.device_type, row.input_shapes, row.node_id)
         known = merged.get(key)
-        merged[key] = row if known is None else _sum(known, row)
+        merged[key] = row if known is None else summed(known, row)
     return list(merged.values())
 
 
-def _sum(first: Average, second: Average) -> Average:
+def summed(first: Average, second: Average) -> Average:
+    """A row of two parts of a trace: what is added up by parts, and the rest as the first has it."""
     flops = None if first.flops is None and second.flops is None else (first.flops or 0) + (second.flops or 0)
     return replace(
         first,

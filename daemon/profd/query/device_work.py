@@ -153,7 +153,8 @@ def begun(reader: TraceReader, rows: Array, *kinds: Kind) -> Array:
     ascending = rows[order]
     edges = [np.searchsorted(ascending, (info.first_row, info.first_row + info.rows)) for info in reader.segments]
     held = [number for number, (low, high) in enumerate(edges) if low < high]
-    for number, table in zip(held, reader.iterate(("start", "kind"), segments=held, args=False), strict=True):
+    columns = ("start", "kind") if kinds else ("start",)
+    for number, table in zip(held, reader.iterate(columns, segments=held, args=False), strict=True):
         some = slice(*edges[number])
         place = ascending[some] - table.first_row
         start = table.columns["start"][place]

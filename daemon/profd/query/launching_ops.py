@@ -8,7 +8,7 @@ long after the call that launched it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from profd.events.table import Array
 from profd.limits import DEVICE_WORK_MAX, OPERATORS_ROWS_MAX, QUERY_ROWS_MAX
 from profd.query import rules, view
 from profd.query.apart import apart
-from profd.query.averages import Average, Grouping, averages, nodes_of
+from profd.query.averages import Average, Grouping, averages, nodes_of, summed
 from profd.query.covered import reached
 from profd.query.own import own_tracks
 from profd.query.part import places_of, rows_on
@@ -50,17 +50,8 @@ def launching_ops(reader: TraceReader) -> list[Average]:
         for row in averages(table, grouping=grouping, calls=calls):
             key = (row.name, row.annotation, row.node_id)
             known = found.get(key)
-            found[key] = row if known is None else _sum(known, row)
+            found[key] = row if known is None else summed(known, row)
     return list(found.values())
-
-
-def _sum(one: Average, other: Average) -> Average:
-    return replace(
-        one,
-        count=one.count + other.count,
-        device_time_total_ns=one.device_time_total_ns + other.device_time_total_ns,
-        self_device_time_total_ns=one.self_device_time_total_ns + other.self_device_time_total_ns,
-    )
 
 
 @dataclass(frozen=True, slots=True)
