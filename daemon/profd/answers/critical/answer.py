@@ -105,8 +105,10 @@ class _Found:
         line = self._line
         time = self.path.on_host.within(line.start, line.end)
         on = np.flatnonzero(time > 0)
-        names, calls = (self._names(place) for place in (line.place[on], np.unique(line.place[on])))
-        return _rows("host", names, time[on], calls)
+        place = line.place[on]
+        called = np.zeros(len(self._host.row), dtype=bool)
+        called[place[place != NO_PLACE]] = True
+        return _rows("host", self._names(place), time[on], self._host.name[called])
 
     def device_rows(self, names: list[str]) -> list[_Row]:
         """By name of the work."""
@@ -147,11 +149,12 @@ def _last(ends: Array, closing: Array, host_end: int) -> int:
 
 
 def _rows(where: str, names: Array, time: Array, calls: Array) -> list[_Row]:
-    codes, of = np.unique(names, return_inverse=True)
-    total = np.zeros(len(codes), dtype=np.int64)
-    np.add.at(total, of, time)
-    count = dict(zip(*(array.tolist() for array in np.unique(calls, return_counts=True)), strict=True))
-    return [_Row(where, code, count[code], ns) for code, ns in zip(codes.tolist(), total.tolist(), strict=True)]
+    """`names`: codes of stretches of the path, and `time` how long each is; `calls`: the code of each call on it."""
+    place = names - NO_CODE  # from 0 on
+    total = np.zeros(np.max(place, initial=0) + 1, dtype=np.int64)
+    np.add.at(total, place, time)
+    count = np.bincount(calls - NO_CODE, minlength=len(total))
+    return [_Row(where, at + NO_CODE, int(count[at]), int(total[at])) for at in np.flatnonzero(total).tolist()]
 
 
 def _word(kind: int, name: str) -> str:

@@ -51,26 +51,37 @@ class Timeline:
 
 def timeline(host: Host, thread: int) -> Timeline:
     """That of the thread of the steps; where it waits for another of the threads, what that one does."""
-    own = _of_thread(host, thread)
+    around = host.parent_place
+    own = _of_thread(host, around, thread)
     for other in np.unique(host.thread).tolist():
         if other != thread:
-            own = _delegated(own, _of_thread(host, other), (host.thread == thread) & ~host.waits)
+            own = _delegated(own, _of_thread(host, around, other), (host.thread == thread) & ~host.waits)
     return own
 
 
-def _of_thread(host: Host, thread: int) -> Timeline:
-    """The innermost calls of one thread, with stretches between its calls."""
+def _of_thread(host: Host, around: Array, thread: int) -> Timeline:
+    """The innermost calls of one thread, with stretches between its calls. `around`: places of the calls around."""
     mine = np.flatnonzero(host.thread == thread)
-    around = host.parent_place[mine]
-    # At one moment: ends, inner ones first; then begins, outer ones first. What is longer is the outer one.
-    lasting = host.end[mine] - host.start[mine]
-    moments = np.concatenate([host.end[mine], host.start[mine]])
-    innermost = np.concatenate([around, mine])
-    begins = np.repeat([0, 1], len(mine))
-    order = np.lexsort((np.concatenate([-mine, mine]), np.concatenate([lasting, -lasting]), begins, moments))
-    moments, innermost = moments[order], innermost[order]
+    start, end = host.start[mine], host.end[mine]
+    begins = _outer_first(start, end)
+    # Of the calls that end at one moment the inner ones come first: those which began last.
+    backwards = np.arange(len(mine))[::-1]
+    ends = backwards[np.argsort(end[backwards], kind="stable")]
+    # Two runs in order, which a stable sort merges; at one moment ends come before begins.
+    moments = np.concatenate([end[ends], start[begins]])
+    order = np.argsort(moments, kind="stable")
+    moments, innermost = moments[order], np.concatenate([around[mine][ends], mine[begins]])[order]
     apart = np.flatnonzero(np.diff(moments) > 0)
     return Timeline(moments[apart], moments[apart + 1], innermost[apart])
+
+
+def _outer_first(start: Array, end: Array) -> Array:
+    """Places of calls, given in start order: of those that begin at one moment the longest is the outer one."""
+    places = np.arange(len(start))
+    same = np.flatnonzero(np.diff(start) == 0)
+    tied = np.union1d(same, same + 1)
+    places[tied] = tied[np.lexsort((tied, -end[tied], start[tied]))]
+    return places
 
 
 def _delegated(own: Timeline, other: Timeline, may_delegate: Array) -> Timeline:
