@@ -43,8 +43,8 @@ class SortedFlows:
 class Collator:
     """Sorts events and flow records by time, stable, at most a segment of each in memory.
 
-    Batches in file order, files in the order in which they are to be told apart
-    where they start together. A batch belongs to the collator once added.
+    Events that start together stay in the order in which they were added. A batch
+    belongs to the collator once added.
     """
 
     def __init__(self, spill_to: Path, segment_rows: int = SEGMENT_ROWS) -> None:

@@ -156,13 +156,13 @@ class Gathering:
         return run
 
 
-def segments(runs: Sequence[Run], rows_max: int) -> Iterator[list[Piece]]:
-    """Cut sorted runs into consecutive segments of at most `rows_max` rows.
+def segments(runs: Sequence[Run], rows_max: int, given: Sequence[int] | None = None) -> Iterator[list[Piece]]:
+    """Cut sorted runs, without the first rows of each that are given, into segments of at most `rows_max` rows.
 
     Rows that start together stay together (the tree orders them by length),
     unless there are more of them than a segment holds.
     """
-    low = [0] * len(runs)
+    low = [0] * len(runs) if given is None else list(given)
     total = [run.rows for run in runs]
     while low != total:
         high = _cut(runs, low, total, rows_max)

@@ -1,7 +1,7 @@
 """An external merge sort by start: at most so many rows in memory, the rest in runs on disk.
 
-Nothing is written where tables come nearly in order and say how far they are complete: rows that are settled are given
-back while others are still to come.
+Hardly anything is written where tables come nearly in order and say how far they are complete: rows that are settled
+are given back while others are still to come, with those among them that were written before.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Sorter:
         self._waiting: list[EventTable] = []
         self._waiting_rows = 0
         self._runs: list[SpilledRun] = []
+        self._given: list[int] = []  # of each run: the rows that `ready` has given back
         self._file: SpillFile | None = None
         self._before: int | None = None
         self._settled: int | None = None
@@ -38,7 +39,7 @@ class Sorter:
         """
         if len(table) == 0:
             return
-        if self._waiting and self._waiting_rows + len(table) > self._rows_max and (self._runs or settled is None):
+        if self._waiting and self._waiting_rows + len(table) > self._rows_max and settled is None:
             self._spill(self._gather_waiting())
         self._before, self._settled = before, settled
         self._waiting.append(table)
@@ -50,13 +51,20 @@ class Sorter:
 
         Something is left for `segments`.
         """
-        while self._settled is not None and not self._runs and self._waiting_rows > self._rows_max:
-            gathering = self._gather_waiting()
-            settled = gathering.rows_before(self._settled)
-            if settled * 2 < self._rows_max:  # those that are not would be sorted again and again
-                self._spill(gathering)
+        while (settled := self._settled) is not None:
+            given = zip(self._runs, self._given, strict=True)
+            pieces = [Piece(run, low, max(low, run.before(settled))) for run, low in given]
+            spilled = sum(piece.high - piece.low for piece in pieces)
+            if spilled + self._waiting_rows <= self._rows_max:
                 return
-            first, rest = gathering.split(gathering.cut(min(settled, self._rows_max)))
+            gathering = Gathering([*pieces, *self._waiting_pieces()] if spilled <= self._rows_max else [])
+            rows = gathering.rows_before(settled)
+            if rows * 2 < self._rows_max:  # those that are not would be sorted again and again
+                if self._waiting_rows > self._rows_max:
+                    self._spill(self._gather_waiting())
+                return
+            self._given = [piece.high for piece in pieces]
+            first, rest = gathering.split(gathering.cut(min(rows, self._rows_max)))
             self._wait(rest)
             yield first
 
@@ -69,13 +77,16 @@ class Sorter:
         self._before = None  # whatever the last table said of later ones: there are none, and nothing is held back
         if self._waiting:
             self._spill(self._gather_waiting())
-        for pieces in segments(self._runs, self._rows_max):
+        for pieces in segments(self._runs, self._rows_max, self._given):
             yield Gathering(pieces)
 
     def _gather_waiting(self) -> Gathering:
-        pieces = [Piece(MemoryRun(table), 0, len(table)) for table in self._waiting]
+        pieces = self._waiting_pieces()
         self._waiting, self._waiting_rows = [], 0
         return Gathering(pieces)
+
+    def _waiting_pieces(self) -> list[Piece]:
+        return [Piece(MemoryRun(table), 0, len(table)) for table in self._waiting]
 
     def _spill(self, gathering: Gathering) -> None:
         if self._file is None:
@@ -85,8 +96,11 @@ class Sorter:
             gathering, rest = gathering.split(ready)
             self._wait(rest)
         self._runs.append(gathering.spill(self._file))
+        self._given.append(0)
 
     def _wait(self, rest: Gathering) -> None:
+        """Nothing but these rows waits."""
+        self._waiting, self._waiting_rows = [], 0
         if not rest.rows:
             return
         table = rest.table({}, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 from profd.events import Dictionary, EventTable, Flows, Tracks
 from profd.segments.meta import TraceMeta
@@ -38,6 +38,7 @@ class Findings:
     top_level: dict[str, Any] = field(default_factory=dict)  # keys beside traceEvents, for export
     origin: TraceMeta | None = None  # of a trace that was stored elsewhere: what it says of where it is from
     truncated: str = ""  # a sentence when the input ends early; what was readable has been yielded
+    thread_names: dict[int, str] = field(default_factory=dict)  # by track: of threads that another input has
     clock_error_ns: int | None = None  # times are this close to the host's clock; None: the input does not say
 
     def lose(self, reason: str, count: int = 1) -> None:
@@ -66,6 +67,15 @@ class Decoder(ABC):
         self.tracks = tracks if tracks is not None else Tracks()
         self.findings = Findings()
         self._file = file
+
+    # Whether its batches say how far they are settled. It is then best read behind the other inputs of its trace.
+    settles: ClassVar[bool] = False
+
+    def begin(self) -> None:  # noqa: B027 - most have nothing to do
+        """Add all threads that have a pid to the tracks, for inputs that are read before `batches` of this one.
+
+        For a decoder that settles. Raises BadTrace as `batches` does, which begins where nobody did.
+        """
 
     @abstractmethod
     def batches(self) -> Generator[Batch]:

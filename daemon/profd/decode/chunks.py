@@ -83,6 +83,8 @@ class _Stream:
 class ChunkDecoder(Decoder):
     """Decodes one seekable file of `size` bytes."""
 
+    settles = True
+
     def __init__(
         self,
         file: BinaryIO,
@@ -118,14 +120,20 @@ class ChunkDecoder(Decoder):
         self._bodies: dict[int, tuple[_Place, bytes]] = {}
         self._bodies_bytes = 0
 
-    def batches(self) -> Generator[Batch]:
-        """Yield batches of about BATCH_ROWS. Raises BadTrace if no chunk is readable, Exhausted beyond a limit."""
+    def begin(self) -> None:
+        """The first pass. Raises as `batches` does."""
         for at, header, body in bodies(self._chunks.chunks()):
             self._index(at, header, body)
         if not self._order and not self._streams:
             self._take_damage()
             raise BadTrace("no event chunk in it is readable", 0)
         self._order.sort()
+        self._take_tracks(self._reader.take())
+
+    def batches(self) -> Generator[Batch]:
+        """Yield batches of about BATCH_ROWS. Raises BadTrace if no chunk is readable, Exhausted beyond a limit."""
+        if not self._streams:
+            self.begin()
         settled = self._settled()
         for number, known in enumerate(self._order, 1):
             self._add(known)

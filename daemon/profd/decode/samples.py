@@ -248,7 +248,7 @@ class SampleDecoder(Decoder):
         recorded = self._recorded.get((thread.process, number))
         beside = recorded is not None
         if recorded is not None and name:  # Python's says more than the kernel's, which is the program's for most
-            self.tracks.threads[recorded]["name"] = _storable(name)
+            self.findings.thread_names[recorded] = _storable(name)
         thread.track, thread.id, thread.beside = len(self.tracks.threads), identity, beside
         known = {"name": _track_name(name, beside)} if name else {}
         self.tracks.threads.append(

@@ -1,8 +1,9 @@
 """Raw files to a stored trace: decode, collate, tree, store. The job `store_trace`.
 
 Memory is bounded by a slice of input and a segment of rows, whatever the size
-of the trace; only flow records (34 bytes each) and strings grow with it. What an
-input says is settled is stored while the rest of it is decoded.
+of the trace; only flow records (34 bytes each) and strings grow with it. What the
+input that is read last says is settled is stored while the rest of it is decoded:
+events of a program are read behind the samples of its stacks.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import msgspec
 
 from profd.collate.collator import Collator
-from profd.decode.batch import Batch, Findings
+from profd.decode.batch import Batch, Decoder, Findings
 from profd.decode.nvprof import NvprofDecoder
 from profd.decode.open import open_decoder
 from profd.errors import BadInput, BadTrace, Exhausted
@@ -68,6 +70,16 @@ def _meta(given: dict[str, Any]) -> TraceMeta:
         raise BadInput(f"The description of the trace is malformed: {error}.") from error
 
 
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """A file that is read, and its place among the files."""
+
+    number: int
+    label: str
+    fd: int
+    decoder: Decoder
+
+
 class _Import:
     """One run of the job."""
 
@@ -109,35 +121,55 @@ class _Import:
         }
 
     def _decode_all(self, files: list[dict[str, Any]], fds: list[int]) -> None:
-        unreadable = None
+        read: list[_Input] = []
+        unreadable: list[BadTrace] = []
+        late: _Input | None = None  # behind all others it may say what is settled
         for number, file in enumerate(files):
             label = file.get("label") or f"file {number + 1}"
-            try:
-                self._decode(file["format"], fds[file["fd"]], number, label, alone=len(files) == 1)
-            except BadTrace as error:
-                if len(files) == 1:
-                    raise
-                unreadable = error
-                self._meta.warnings.append(f"{label}: {error}")
-                self._lost.append(Loss("decode", "unreadable_file", 1))
-        if unreadable is not None and sum(loss.reason == "unreadable_file" for loss in self._lost) == len(files):
-            raise unreadable
+            fd = fds[file["fd"]]
+            with self._counted(label, unreadable):
+                decoder = open_decoder(file["format"], fd, self._dictionaries, self._tracks, self._staging)
+                one = _Input(number, label, fd, decoder)
+                if late is None and decoder.settles:
+                    decoder.begin()
+                    late = one
+                else:
+                    self._decode(one, last=False)
+                    read.append(one)
+        if late is not None:
+            with self._counted(late.label, unreadable):
+                self._decode(late, last=True)
+                read.append(late)
+        if unreadable and not read:
+            raise unreadable[-1]
+        for one in sorted(read, key=lambda one: one.number):
+            self._take(one.decoder.findings, one.label)
 
-    def _decode(self, kind: str, fd: int, number: int, label: str, alone: bool) -> None:
-        size = max(1, os.fstat(fd).st_size)
-        decoder = open_decoder(kind, fd, self._dictionaries, self._tracks, self._staging)
-        batches = decoder.batches()
-        if not isinstance(decoder, NvprofDecoder):  # SQLite's objects keep to their thread
+    @contextlib.contextmanager
+    def _counted(self, label: str, unreadable: list[BadTrace]) -> Iterator[None]:
+        """An input of which nothing can be read is a loss of the trace."""
+        try:
+            yield
+        except BadTrace as error:
+            unreadable.append(error)
+            self._meta.warnings.append(f"{label}: {error}")
+            self._lost.append(Loss("decode", "unreadable_file", 1))
+
+    def _decode(self, one: _Input, *, last: bool) -> None:
+        size = max(1, os.fstat(one.fd).st_size)
+        batches = one.decoder.batches()
+        if not isinstance(one.decoder, NvprofDecoder):  # SQLite's objects keep to their thread
             batches = read_ahead(batches)  # the next one is decoded while this one is sorted and spilled
         with contextlib.closing(batches):
             for batch in batches:
                 self._stages.end("decode")
-                if not alone:
+                if not last:
                     batch.settled = None  # events of other inputs may start at any time
-                self._place(batch, number, label)
-                self._progress(f"decoding {label}", _DECODE_SHARE * min(os.lseek(fd, 0, os.SEEK_CUR) / size, 1.0))
+                self._place(batch, one.number, one.label)
+                self._progress(
+                    f"decoding {one.label}", _DECODE_SHARE * min(os.lseek(one.fd, 0, os.SEEK_CUR) / size, 1.0)
+                )
         self._stages.end("decode")
-        self._take(decoder.findings, label)
 
     def _remember(self, fd: int) -> None:
         """What torch's flight recorder said at the window's end; a malformed answer takes nothing from the trace."""
@@ -163,6 +195,8 @@ class _Import:
         for name, count in findings.counted.items():
             meta.anomalies[name] = meta.anomalies.get(name, 0) + count
         meta.warnings += findings.warnings
+        for track, name in findings.thread_names.items():
+            self._tracks.threads[track]["name"] = name
         if findings.clock_error_ns is not None:
             gpu = meta.gpu.get("clock_error_ns")
             errors = (meta.clock_error_ns or 0, findings.clock_error_ns, gpu if isinstance(gpu, int) else 0)

@@ -69,7 +69,7 @@ def _paths(trace: TraceReader, part: Part, of: str) -> tuple[PathTimes, list[str
         table, threads = calls_of(trace, part, of)
         return *PathTimes.of(table, threads, until), len(table)
     found, calls = PathsOfStretches(), 0
-    for table, own in stretches(trace, (*MERGED_COLUMNS, "end"), chosen_rows(trace, part)):
+    for table, own in stretches(trace, MERGED_COLUMNS, chosen_rows(trace, part)):
         rows = _calls_among(table, of)
         shown = _of_rows(table, of, rows)
         counted = None if own.all() else own[rows]

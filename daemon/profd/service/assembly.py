@@ -277,7 +277,7 @@ class Daemon:
         return store
 
     def _own_pids(self) -> list[int]:
-        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._porters.pids]
+        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._porters.pids, *errands.pids]
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir

@@ -3,6 +3,7 @@
 import json
 import signal
 
+import psutil
 import pytest
 
 from tests.integration.cli.conftest import sources_of
@@ -30,6 +31,15 @@ def test_ps_lists_what_can_be_profiled(host, program):
     assert shown.code == 0
     assert str(program) in shown.out
     assert "FRAMEWORK" in shown.out
+
+
+def test_ps_leaves_out_what_runs_the_errands_of_the_daemon(host, program):
+    children = psutil.Process(host.daemon.process.pid).children(recursive=True)
+    errands = {child.pid for child in children if "profd.targets.errands.server" in child.cmdline()}
+    listed = {target["pid"] for target in host.profctl("ps", "--all", "--json").json}
+    assert errands
+    assert program in listed
+    assert not listed & errands
 
 
 def test_a_plain_python_program_is_sampled(host, program):

@@ -81,8 +81,6 @@ def start(
         import time
 
         asked.start_at_ns = time.time_ns() + parse_duration_ns(start_in)
-    if asked.force and (asked.torch == "profiler" or asked.source == "kineto") and not dry_run:
-        say("warning: torch's own profiler can crash the job (SIGSEGV in torch); the observer cannot")
     waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
     if hosts is not None:
         taken = _sample(sample, all_ranks, chosen)

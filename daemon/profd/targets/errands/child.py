@@ -30,13 +30,13 @@ class Child:
 
     def __init__(self, conversation: socket.socket, pid: int, pidfd: int, uid: int) -> None:
         self.uid = uid  # on whose account
+        self.pid = pid
         self.lock = asyncio.Lock()  # one question at a time, of those that are asked on an event loop
         self.directories: set[int] = set()
         self.to_close: list[int] = []  # told with the next question: an answer to another may be on its way
         self.given_up = False
         self.over_since = 0.0  # monotonic seconds: since when it has been told to end
         self._conversation = conversation
-        self._pid = pid
         self._pidfd = pidfd
 
     @property
@@ -64,7 +64,7 @@ class Child:
             try:
                 return self._conversation.recv(words.MESSAGE_BYTES_MAX)
             except TimeoutError:
-                stat = procfs.stat_of(self._pid)
+                stat = procfs.stat_of(self.pid)
                 if stat is None or stat.state != "R":
                     raise
         raise TimeoutError

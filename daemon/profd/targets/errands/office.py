@@ -91,6 +91,14 @@ class Errands:
             self._sweep()
             return {"processes": len(self._idle) + self._count(), "stuck": sum(map(_stuck, self._over))}
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the server and of what it has made. Takes no lock: the event loop asks, and a start may hold the lock."""
+        holding = itertools.chain.from_iterable(self._holding.copy().values())
+        made = [child.pid for child in (*self._idle.copy().values(), *holding, *self._over)]
+        server = self._server
+        return made if server is None else [server.pid, *made]
+
     def once(self, folder: Path, *question: Any) -> Any:
         """One question about files of a process, by its folder in /proc. Blocks for a bounded moment.
 

@@ -130,6 +130,22 @@ def test_rows_in_order_are_given_back_without_a_file(tmp_path):
     assert [table.columns["start"].tolist() for table in collator.segments({})] == [[20]]
 
 
+def test_rows_that_were_written_are_given_back_among_those_that_settle(tmp_path):
+    collator = Collator(tmp_path, 4)
+    for first in range(0, 24, 3):  # of an input that says nothing, in two runs and more
+        collator.add(batch_of([(start, 0) for start in range(first, first + 3)], first, with_end=True))
+        assert list(collator.ready({})) == []
+    given_back = []
+    for start in range(0, 24, 2):
+        batch = batch_of([(start, 0), (start + 1, 0)], 100 + start, with_end=True)
+        batch.settled = start + 2
+        collator.add(batch)
+        given_back += [table.columns["start"].tolist() for table in collator.ready({})]
+    both = [start for start in range(24) for _ in range(2)]
+    assert given_back == [both[at : at + 4] for at in range(0, 44, 4)]
+    assert [table.columns["start"].tolist() for table in collator.segments({})] == [both[44:]]
+
+
 def test_an_input_with_flow_records_settles_nothing(tmp_path):
     batch = batch_of([(1, 0)], 0, with_end=True)
     batch.flows, batch.settled = flows_of([1], 0), 1

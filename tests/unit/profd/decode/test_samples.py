@@ -70,12 +70,13 @@ def test_threads_that_another_recording_has_get_tracks_beside_theirs() -> None:
     assert found.tracks.processes == [{"id": 9}]
     assert found.tracks.threads == [
         {"id": 71, "process": 0, "name": "loader"},
-        {"id": 70, "process": 0, "name": "MainThread"},
+        {"id": 70, "process": 0},
         {"id": "samples of 70", "process": 0, "name": "MainThread (samples)"},
         {"id": "samples of 71", "process": 0},
         {"id": "samples of 70", "process": 0, "name": "MainThread (samples)"},
         {"id": 72, "process": 0, "name": "new"},
     ]
+    assert found.findings.thread_names == {1: "MainThread"}
 
 
 SIMPLE = [

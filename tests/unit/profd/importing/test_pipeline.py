@@ -9,7 +9,10 @@ from collections import Counter, defaultdict
 from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from profd.collate.collator import Collator
+from profd.decode import anchor
 from profd.errors import BadInput, BadTrace, Exhausted
 from profd.importing import pipeline
 from profd.importing.pipeline import store_trace
@@ -393,6 +396,15 @@ def columns_of(staging):
     return {name: values.tolist() for name, values in table.columns.items()}, dict(reader.dictionaries)["name"].values
 
 
+def texts_of(staging):
+    """The columns, with texts instead of their numbers, which depend on what was met first."""
+    reader = TraceReader(staging)
+    columns = {name: values.tolist() for name, values in reader.read(None).columns.items()}
+    for name in ("name", "cat"):
+        columns[name] = [dict(reader.dictionaries)[name].values[code] for code in columns[name]]
+    return columns
+
+
 def test_what_is_settled_is_stored_while_the_rest_is_decoded(tmp_path, monkeypatch):
     path = recording(tmp_path / "recording.pfc")
     whole = store(tmp_path / "whole", ("chunks", path))
@@ -406,7 +418,65 @@ def test_what_is_settled_is_stored_while_the_rest_is_decoded(tmp_path, monkeypat
     assert parts["anomalies"]["partial_overlap"] > 0
 
 
-def test_inputs_that_come_together_settle_nothing(tmp_path, monkeypatch):
+def samples_of(path, stretches):
+    """Samples of recorded threads and others, where stretches are (tid, from, how long, frames), in us."""
+    records = [{"args": {"filename": "", "line": 0}, "name": "thread (0)", "ph": "B", "tid": 0, "ts": 0}]
+    for tid, first, long, frames in sorted(stretches):
+        thread = [f"thread ({tid}): t{tid}", *(f"f{depth}" for depth in range(frames))]
+        for phase, time, names in (("B", first, thread), ("E", first + long, reversed(thread))):
+            files = (("" if name.startswith("thread") else "/w/a.py", name) for name in names)
+            place = {"ph": phase, "tid": tid, "ts": time}
+            records += [{"args": {"filename": file, "line": 1}, "name": name, **place} for file, name in files]
+    text = json.dumps([{**record, "pid": HEADER["pid"]} for record in records], separators=(",", ":"))
+    path.write_bytes(text.encode() + anchor.encode(anchor.Anchor(pid=HEADER["pid"], began_ns=cases.REAL)))
+    return path
+
+
+STRETCHES = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 20), st.integers(0, 20), st.integers(0, 3)), max_size=20
+)
+
+
+@settings(max_examples=25)
+@given(STRETCHES, st.integers(1, 3), st.integers(1, 20), st.integers(5, 60))
+def test_samples_beside_events_change_nothing_of_what_is_stored_early(
+    tmp_path_factory, stretches, threads, chunks, segment_rows
+):
+    folder = tmp_path_factory.mktemp("beside")
+    files = (
+        ("chunks", recording(folder / "recording.pfc", threads, chunks)),
+        ("pyspy", samples_of(folder / "samples", stretches)),
+    )
+    whole = store(folder / "whole", *files)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "Collator", partial(Collator, segment_rows=segment_rows))
+        patch.setattr("profd.decode.chunks.BATCH_ROWS", 20)
+        parts = store(folder / "parts", *files)
+    assert texts_of(folder / "parts") == texts_of(folder / "whole")
+    assert read_meta(folder / "parts").tracks == read_meta(folder / "whole").tracks
+    assert (parts["events"], parts["anomalies"]) == (whole["events"], whole["anomalies"])
+
+
+def test_events_are_stored_as_they_come_where_samples_are_beside_them(tmp_path, monkeypatch):
+    events = recording(tmp_path / "recording.pfc")
+    samples = samples_of(tmp_path / "samples", [(tid, first, 3, 2) for tid in (1, 7) for first in (0, 9, 17)])
+    monkeypatch.setattr(pipeline, "Collator", partial(Collator, segment_rows=60))
+    monkeypatch.setattr("profd.decode.chunks.BATCH_ROWS", 20)
+    monkeypatch.setattr("profd.collate.sorter.SpillFile", None)  # nothing is written but the trace
+    stored = store(tmp_path / "stored", ("chunks", events), ("pyspy", samples))
+    assert stored["events"] == 3 * 20 * 7 + 12
+    tracks = read_meta(tmp_path / "stored").tracks.threads
+    assert {(track["id"], track.get("name")) for track in tracks} == {
+        (0, None),
+        (1, "t1"),
+        (2, None),
+        ("samples of 0", None),
+        ("samples of 1", "t1 (samples)"),
+        (7, "t7"),
+    }
+
+
+def test_of_two_recordings_one_settles_what_both_have(tmp_path, monkeypatch):
     first, second = recording(tmp_path / "1.pfc"), recording(tmp_path / "2.pfc", threads=1)
     store(tmp_path / "whole", ("chunks", first), ("chunks", second))
     monkeypatch.setattr(pipeline, "Collator", partial(Collator, segment_rows=50))

@@ -271,7 +271,7 @@ async def test_another_server_takes_the_place_of_one_that_was_killed(office: Err
 async def confined(office: Errands, folder: Path) -> AsyncIterator[int]:
     found = await opened(office, folder)
     assert await found.look("t") is None  # it serves
-    yield found._child._pid
+    yield found._child.pid
     found.close()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from profd.limits import PROC_WAIT_SECONDS, PROC_WAIT_SECONDS_PER_UID
 from profd.observers import torch_of
@@ -51,6 +52,15 @@ def test_a_process_is_used_again(errands: Errands) -> None:
     for _ in range(3):
         assert errands.once(own(), "same_root", bytes(own() / "root")) is True
     assert errands.statistics() == {"processes": 1, "stuck": 0}
+
+
+def test_its_processes_are_told_for_lists_that_leave_them_out(errands: Errands) -> None:
+    assert errands.pids == []
+    errands.once(own(), "exists", b"/")
+    server, child = errands.pids
+    assert [psutil.Process(pid).ppid() for pid in (server, child)] == [os.getpid(), server]
+    errands.close()
+    assert errands.pids == []
 
 
 def test_what_the_kernel_refuses_is_said(errands: Errands) -> None:
