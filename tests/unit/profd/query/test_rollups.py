@@ -36,6 +36,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("summary", {}),
     ("merged_tree", {}),
     ("merged_tree", {"of": "operators"}),
+    ("explain", {}),
 ]
 NOT_KEPT: list[tuple[str, dict[str, Any]]] = [
     ("diff", {"by": "path"}),
@@ -46,6 +47,8 @@ NOT_KEPT: list[tuple[str, dict[str, Any]]] = [
     ("top", {"first_step": 1}),
     ("merged_tree", {"limit": 3}),
     ("merged_tree", {"from_ns": 0}),
+    ("explain", {"from_ns": 0}),
+    ("explain", {"first_step": 1}),
 ]
 
 
@@ -120,6 +123,24 @@ def test_an_answer_by_rollups_is_that_of_the_events(tmp_path_factory: pytest.Tem
         assert ask(name, traces, fresh, kept, **asked) == told
         assert ask(name, members[0], fresh, kept, **asked) == ask(name, members[0], **asked)
         assert not any(fresh.iterdir())
+
+
+@pytest.mark.parametrize(("name", "asked"), ASKED)
+def test_by_what_was_kept_alone(tmp_path: Path, name: str, asked: dict[str, Any]) -> None:
+    """A glance: it is that of the events, or says that it needs these before anything is read of them or written."""
+    trace, fresh, kept = str(member(tmp_path, 0, training(0, steps=6))), tmp_path / "fresh", tmp_path / "kept"
+    fresh.mkdir()
+    (kept / "rank0").mkdir(parents=True)
+    assert ask(name, trace, None, kept, kept_only=True, **asked) == ""
+    told = ask(name, trace, fresh, **asked)
+    take(fresh, [trace], kept)
+    assert ask(name, trace, None, kept, kept_only=True, **asked) == told
+
+
+@pytest.mark.parametrize(("name", "asked"), NOT_KEPT)
+def test_what_is_not_kept_is_no_glance(tmp_path: Path, name: str, asked: dict[str, Any]) -> None:
+    trace = str(member(tmp_path, 0, training(0, steps=6)))
+    assert ask(name, trace, kept_only=True, **asked) == ""
 
 
 class Rank:
@@ -227,6 +248,7 @@ WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "another value": ("steps", lambda path: with_value(path, [1])),
     "a step without a number": ("steps", lambda path: with_value(path, {**json.loads(STEPS), "steps": [{}]})),
     "no list of devices": ("gpu", lambda path: with_value(path, {**json.loads(GPU), "devices": 5})),
+    "no findings": ("explain", lambda path: with_value(path, {"findings": {}})),
     "no nodes": ("merged-calls", lambda path: with_value(path, {"window_ns": 1, "nodes": {}})),
     "no accounting": ("summary", lambda path: with_value(path, {"accounting": [], "next": ""})),
     "no sum": ("gpu", lambda path: with_value(path, {**json.loads(GPU), "links": {"linked": "1"}})),
