@@ -219,7 +219,7 @@ _TABLE: Final = (
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         version=2,  # without threads of profd
         cost=Cost.SHORT,
-        rollups=("explain",),
+        rollups=("explain", "explain-steps"),
         kept_of_capture=False,  # which ranks are late is in no trace
         arguments=_PART,
         of_capture="profd.answers.ranks.explain:explain_of_capture",
