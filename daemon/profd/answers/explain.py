@@ -30,6 +30,7 @@ from profd.answers.detectors import (
 )
 from profd.answers.facts import Facts
 from profd.answers.finding import Finding, Silence, Verdict, as_json
+from profd.answers.kept_steps import kept_steps
 from profd.query.part import Part, part_of
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import kept_value
@@ -62,7 +63,7 @@ def explain(trace: TraceReader, **part: Any) -> dict[str, Any]:
 
     Raises Exhausted for a trace, or a part of one, of too many events.
     """
-    chosen = part_of(trace, **part)
+    chosen = part_of(trace, steps=kept_steps, **part)
     if not chosen.is_whole:
         return _worked_out(trace, chosen)
     return kept_value(trace.rollups, "explain", _is_answer, lambda: _worked_out(trace, chosen))

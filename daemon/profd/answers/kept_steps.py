@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from profd.derive.steps import STEP_COLUMNS, Steps
+from profd.derive.steps import Steps
+from profd.query.part import all_steps
 from profd.query.steps import StepMarks
 from profd.segments.reader import TraceReader
 from profd.segments.rollups import kept_value
@@ -27,11 +28,7 @@ def kept_steps(reader: TraceReader, marks: StepMarks | None = None) -> Steps:
 
 
 def _worked_out(reader: TraceReader, marks: StepMarks | None) -> dict[str, Any]:
-    if marks is None:
-        marks = StepMarks()
-        for table in reader.iterate(STEP_COLUMNS, args=False):
-            marks.add(table)
-    steps = marks.steps(reader)
+    steps = all_steps(reader) if marks is None else marks.steps(reader)
     numbers = {name: getattr(steps, name).tolist() for name in _NUMBERS}
     return {**numbers, "name": list(steps.name), "how": steps.how}
 

@@ -301,7 +301,7 @@ def test_findings_of_a_part_know_the_steps_by_what_was_kept(rank: Rank, monkeypa
         path.unlink()
     rank.ask("explain")
     assert rank.keep() == EXPLAIN
-    monkeypatch.setattr("profd.answers.kept_steps.StepMarks", None)
+    monkeypatch.setattr("profd.query.part.StepMarks", None)
     assert (rank.ask("explain", first_step=2), rank.ask("explain", from_ns=0)) == alone
     assert not any(rank.fresh.iterdir())
 
