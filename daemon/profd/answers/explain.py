@@ -30,12 +30,16 @@ from profd.answers.detectors import (
 )
 from profd.answers.facts import Facts
 from profd.answers.finding import Finding, Silence, Verdict, as_json
-from profd.query.part import part_of
+from profd.answers.kept_steps import kept_steps
+from profd.query.part import Part, part_of
 from profd.segments.reader import TraceReader
+from profd.segments.rollups import kept_value
 
 FOUND: Final = "found"
 NOTHING_FOUND: Final = "nothing found"
 NOT_ENOUGH: Final = "not enough data"
+_LISTS: Final = ("findings", "looked")
+_KEYS: Final = {"status", "message", "measured", *_LISTS}
 
 _OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
@@ -55,11 +59,23 @@ _NEED_LAUNCHES: Final = (synchronisation, small_kernels, host_bound)
 
 
 def explain(trace: TraceReader, **part: Any) -> dict[str, Any]:
-    """The answer of docs/json.md. `part`: arguments of a window or of steps.
+    """The answer of docs/json.md, as it was kept of a whole trace. `part`: arguments of a window or of steps.
 
     Raises Exhausted for a trace, or a part of one, of too many events.
     """
-    facts = Facts(trace, part_of(trace, **part).window)
+    chosen = part_of(trace, steps=kept_steps, **part)
+    if not chosen.is_whole:
+        return _worked_out(trace, chosen)
+    return kept_value(trace.rollups, "explain", _is_answer, lambda: _worked_out(trace, chosen))
+
+
+def _is_answer(kept: Any) -> bool:
+    """As far as others count on it."""
+    return isinstance(kept, dict) and kept.keys() == _KEYS and all(isinstance(kept[name], list) for name in _LISTS)
+
+
+def _worked_out(trace: TraceReader, part: Part) -> dict[str, Any]:
+    facts = Facts(trace, part.window)
     looked = {detector: _verdict(detector, facts) for detector in (*_OF_STEPS, *_OF_DEVICES, *_OF_THE_WINDOW)}
     found = ranked([verdict for verdict in looked.values() if isinstance(verdict, Finding)])
     measured = facts.measured

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from profd.answers.calls import Call, Calls, CallsGathered, joined
+from profd.answers.kept_steps import kept_steps
 from profd.answers.measured import Measured, measure
 from profd.answers.spans import Spans
 from profd.answers.work import WORK_COLUMNS, Work, WorkGathered
@@ -69,15 +70,13 @@ class Facts:
         memory, samples = _MemoryGathered(), _SamplesSeen()
         self.reader, self.window = reader, window
         self.segments = None if window is None else reader.segments_around(window)
-        if window is not None:  # steps are numbered from the begin of the trace
-            for table in reader.iterate(STEP_COLUMNS, args=False):
-                marks.add(table)
         for table in self.tables(_COLUMNS):
             for gathering in (calls, work, memory, samples) if window else (marks, calls, work, memory, samples):
                 gathering.add(table)
             _check_work(work.rows)
             check_size(calls.rows + memory.rows, _INSTEAD)
-        self.measured: Measured = measure(marks.steps(reader), reader.meta, why_none(reader.meta), window)
+        steps = kept_steps(reader, marks if window is None else None)
+        self.measured: Measured = measure(steps, reader.meta, why_none(reader.meta), window)
         self.work: Work = work.work(reader)
         self.memory: list[Allocations] = memory.allocations()
         self.has_samples = samples.any

@@ -55,6 +55,7 @@ class Question:
     with_record: bool = False  # the answer is an object, and `trace` in it is what `profctl list` says of the trace
     rollups: tuple[str, ...] = ()  # files beside a trace in which what is worked out of it may be kept (docs/store.md)
     rollups_of: str = ""  # the question of the same version by whose rules these files are; empty: its own
+    kept_of_capture: bool = True  # a capture may be answered by what is kept of its traces alone
     version: int = 1  # of the answer's rules: counts up when the same trace is answered differently
 
     @property

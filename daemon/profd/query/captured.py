@@ -21,14 +21,10 @@ from profd.limits import CAPTURE_THREADS_MAX, QUERY_ROWS_MAX
 from profd.segments.meta import TraceMeta, read_meta
 from profd.segments.place import Absent, place_of
 from profd.segments.reader import TraceReader
-from profd.segments.rollups import NONE, Rollups
+from profd.segments.rollups import NONE, NeedsEvents, Rollups
 
 Found = TypeVar("Found")
 NOTHING_ABSENT: Final = Absent()
-
-
-class NeedsEvents(Exception):
-    """What was kept of this trace does not answer the question, and its files are not at hand."""
 
 
 @dataclass(frozen=True, slots=True)

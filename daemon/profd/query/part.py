@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
-from profd.derive.steps import STEP_COLUMNS
+from profd.derive.steps import STEP_COLUMNS, Steps
 from profd.errors import BadInput
 from profd.events import NO_END, NO_ROW, EventTable, Flows
 from profd.events.table import Array
@@ -54,9 +54,13 @@ def part_of(
     first_step: int | None = None,
     last_step: int | None = None,
     thread: str = "",
+    steps: Callable[[TraceReader], Steps] | None = None,
 ) -> Part:
-    """The part that arguments of a question name. BadInput says what there is where it is not in the trace."""
-    window = window_of(reader, from_ns, to_ns, first_step, last_step)
+    """The part that arguments of a question name. BadInput says what there is where it is not in the trace.
+
+    `steps`: what knows all steps of a trace; None: `all_steps`.
+    """
+    window = window_of(reader, from_ns, to_ns, first_step, last_step, steps)
     lasts = (reader.meta.end_ns or 0) - (reader.meta.start_ns or 0)
     if first_step is None and from_ns is not None and from_ns > lasts:
         raise BadInput(
@@ -89,7 +93,12 @@ def part_of_member(reader: TraceReader, edges: Window, **part: Any) -> Part:
 
 
 def window_of(
-    reader: TraceReader, from_ns: int | None, to_ns: int | None, first_step: int | None, last_step: int | None
+    reader: TraceReader,
+    from_ns: int | None,
+    to_ns: int | None,
+    first_step: int | None,
+    last_step: int | None,
+    steps: Callable[[TraceReader], Steps] | None = None,
 ) -> Window | None:
     """A window counted from the first event, or that of training steps, as Unix ns; None: all.
 
@@ -99,7 +108,7 @@ def window_of(
         return _relative(reader, from_ns, to_ns)
     if from_ns is not None or to_ns is not None:
         raise BadInput("--step and --window both say which part: give one of them")
-    return _steps(reader, first_step, first_step if last_step is None else last_step)
+    return _steps(reader, (steps or all_steps)(reader), first_step, first_step if last_step is None else last_step)
 
 
 def _relative(reader: TraceReader, from_ns: int | None, to_ns: int | None) -> Window | None:
@@ -117,12 +126,16 @@ def _sum(first: int, offset: int) -> int:
     return max(min(first + offset, FAR_FUTURE_NS), NO_END + 1)
 
 
-def _steps(reader: TraceReader, first: int, last: int) -> Window:
-    """From the start of a step to the end of another. Steps are numbered by `ProfilerStep#n`, others from 1 on."""
+def all_steps(reader: TraceReader) -> Steps:
+    """The steps of a trace. All of it is read."""
     marks = StepMarks()
     for table in reader.iterate(STEP_COLUMNS, args=False):
         marks.add(table)
-    steps = marks.steps(reader)
+    return marks.steps(reader)
+
+
+def _steps(reader: TraceReader, steps: Steps, first: int, last: int) -> Window:
+    """From the start of a step to the end of another. Steps are numbered by `ProfilerStep#n`, others from 1 on."""
     if not len(steps):
         raise BadInput(f"--step: {why_none(reader.meta)}; --window looks at a part of any trace")
     number = np.array(steps.numbers)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd.model.question import AnswerKind, Cost, Question, Scope
-from profd.query.captured import Captured, NeedsEvents
-from profd.questions.packed import ASKS, PACKED, Layout, unpacked
+from profd.query.captured import Captured
+from profd.questions.packed import ASKS, KEPT_ONLY, PACKED, Layout, unpacked
 from profd.questions.table import QUESTIONS, absent, directory, index
 from profd.segments import plain_json
 from profd.segments.meta import META_FILE, TraceMeta, decode_meta
 from profd.segments.place import Absent
 from profd.segments.reader import TraceReader
-from profd.segments.rollups import NeedsStaging, Rollups, rules_of
+from profd.segments.rollups import NeedsEvents, NeedsStaging, Rollups, rules_of
 from profd.workers.jobs import Job, Progress, imported
 
 _STAGING: Final = "staging"
@@ -36,14 +36,15 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
     list of directories in the place of each. `trace_absent` and so on: what a capture
     lacks (`segments.place.Absent`). `trace_index` and so on: where rollups of the traces lie; `staging`: where
     new ones are written (`segments/rollup_files.py`). `packed`: in the place of the directories what was kept of the
-    traces, by their arguments; it is in the last of `fds` (`questions/packed.py`). Returned of a long answer: how many
-    `rows` or `events` it has, where it has any; `needs_events`: what was kept does not answer it, and nothing was
-    written; `needs_staging`: the same of a job that `asks`, in the place of a `staging`. Raises BadInput for arguments
-    that the table does not allow, NotFound and BadTrace for a trace that cannot be read, and what the function raises.
+    traces, by their arguments; it is in the last of `fds` (`questions/packed.py`). `kept_only`: events are not read.
+    Returned of a long answer: how many `rows` or `events` it has, where it has any; `needs_events`: what was kept does
+    not answer it, and nothing was written; `needs_staging`: the same of a job that `asks`, in the place of a
+    `staging`. Raises BadInput for arguments that the table does not allow, NotFound and BadTrace for a trace that
+    cannot be read, and what the function raises.
     """
     others = [other.name for other in question.others]
     names = ["trace", *others]
-    ours = {_STAGING, ASKS, PACKED, *map(directory, names), *map(index, names), *map(absent, names)}
+    ours = {_STAGING, ASKS, KEPT_ONLY, PACKED, *map(directory, names), *map(index, names), *map(absent, names)}
     scope = Scope.TRACE if isinstance(args.get("trace_dir"), str) else Scope.CAPTURE
     arguments = question.checked({name: value for name, value in args.items() if name not in ours}, scope)
     arguments = {name: value for name, value in arguments.items() if name not in others}
@@ -52,18 +53,27 @@ def answer(question: Question, args: dict[str, Any], fds: list[int], progress: P
         return _answer_kept(question, partial(function, **arguments), [args[PACKED][name] for name in names], fds)
     rollups = _rollups(question, names, args)
     traces = [_opened(args[directory(name)], rollups, args.get(absent(name), {})) for name in names]
+    try:
+        return _answered(question, partial(function, *traces, **arguments), fds, progress)
+    except NeedsStaging:
+        return {"needs_staging": True}
+    except NeedsEvents:
+        return {"needs_events": True}
+
+
+def _answered(
+    question: Question, function: Callable[..., Any], fds: Sequence[int], progress: Progress
+) -> dict[str, Any]:
+    """What `function` finds: returned, or written."""
     if question.cost is not Cost.LONG and not fds:
-        return {"value": function(*traces, **arguments)}
+        return {"value": function()}
     with os.fdopen(os.dup(fds[0]), "wb") as out:
         if question.answer is AnswerKind.BYTES:
-            return {"events": function(*traces, out, progress, **arguments)}
-        try:
-            found = function(*traces, **arguments)
-            if question.answer is AnswerKind.ROWS:
-                return {"rows": _write_rows(found, out, progress)}
-            _write_value(found, out)
-        except NeedsStaging:
-            return {"needs_staging": True}
+            return {"events": function(out, progress)}
+        found = function()
+        if question.answer is AnswerKind.ROWS:
+            return {"rows": _write_rows(found, out, progress)}
+        _write_value(found, out)
     return {}
 
 
@@ -96,7 +106,11 @@ def _rollups(question: Question, names: Sequence[str], args: dict[str, Any]) -> 
     for name in names:
         kept = args.get(index(name))
         for place in _listed(args[directory(name)]) if kept is None else _listed(kept):
-            yield Rollups(None if kept is None else Path(place), fresh, number, rules, asks=ASKS in args)
+            yield Rollups(
+                *(None if kept is None else Path(place), fresh, number, rules),
+                asks=ASKS in args,
+                kept_only=KEPT_ONLY in args,
+            )
             number += 1
 
 

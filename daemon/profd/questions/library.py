@@ -45,7 +45,7 @@ class Library(ReadLibrary):
         """By what was kept of a capture's traces, where that answers it; otherwise as any question."""
         kept = None
         places = self._packs.of(asked.uid)
-        if asked.capture and asked.question.rollups and not places.locked():
+        if asked.capture and asked.question.rollups and asked.question.kept_of_capture and not places.locked():
             async with places:
                 kept = await self._run_kept(asked, fds)
         return await super()._run(asked, fds) if kept is None else kept

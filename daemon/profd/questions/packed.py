@@ -16,6 +16,7 @@ from profd.limits import PACKED_BYTES_MAX
 from profd.segments.meta import META_FILE
 
 ASKS: Final = "asks"  # in the place of `staging`: the job says whether it needs one
+KEPT_ONLY: Final = "kept_only"  # the same: it answers by what was kept, or says that it needs the events
 PACKED: Final = "packed"  # what a job calls the layouts, by the arguments that name the traces
 Layout = list[list[tuple[str, int]]]
 """Of each trace its files, as (name, bytes): one behind the other, and trace behind trace."""

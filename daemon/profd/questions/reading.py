@@ -20,8 +20,8 @@ from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
 from profd.model.trace_ids import is_id
-from profd.questions.packed import ASKS
-from profd.questions.table import absent, directory, find, index
+from profd.questions.packed import ASKS, KEPT_ONLY
+from profd.questions.table import absent, directory, find, index, of_whole
 from profd.segments.meta import TraceMeta
 from profd.store.access import may_read
 from profd.store.catalog import TraceRecord
@@ -214,11 +214,35 @@ class ReadLibrary:
         `profctl list` says of the trace is then not in it, and `with_record` puts it there.
         """
         question = asked.question
-        if question.cost is Cost.LONG or fd >= 0:
-            await self._run(asked, [fd])
+        fds = [fd] if question.cost is Cost.LONG or fd >= 0 else []
+        kept = None if question.cost is Cost.LONG else await self._run_kept_only(asked, fds)
+        found = await self._run(asked, fds) if kept is None else kept
+        if fds:
             return None
-        value = (await self._run(asked, []))["value"]
+        value = found["value"]
         return {**value, "trace": asked.traces[0].as_json()} if question.with_record else value
+
+    async def answer_kept(self, asked: Asked, fd: int) -> bool:
+        """The same of a long answer, where what was kept of the traces gives it; whether it was written.
+
+        It is a glance, which waits for nothing that lasts. So `fd` must be read however slowly the asker reads.
+        """
+        return await self._run_kept_only(asked, [fd]) is not None
+
+    async def _run_kept_only(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any] | None:
+        """Its job, by what was kept of the traces alone; None where that does not answer it."""
+        question = asked.question
+        if asked.capture or question.cost is Cost.GLANCE or not of_whole(question, asked.arguments):
+            return None
+        if not question.rollups or not await in_thread(asked.holder, self._may_be_kept, asked):
+            return None
+        found = await self._run_job(question.name, {**asked.arguments, KEPT_ONLY: True}, fds)
+        return None if found.get("needs_events") else found
+
+    def _may_be_kept(self, asked: Asked) -> bool:
+        """Whether there is something of each trace. Blocking."""
+        indexes = [self._stored.index(one.id) for one in asked.traces]
+        return all(index and any((index / name).exists() for name in asked.question.rollups) for index in indexes)
 
     async def _run(self, asked: Asked, fds: Sequence[int]) -> dict[str, Any]:
         """Its job; what that has worked out of each trace is kept for the next question."""

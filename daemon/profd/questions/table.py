@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from profd.errors import BadInput
 from profd.limits import SQL_ROWS_MAX, SQL_TEXT_BYTES_MAX, TILE_ROWS_MAX, TILE_WIDTH_MAX
@@ -218,6 +219,8 @@ _TABLE: Final = (
         *("explain", "What costs time: causes, evidence, upper bounds.", "profd.answers.explain:explain", VALUE),
         version=2,  # without threads of profd
         cost=Cost.SHORT,
+        rollups=("explain", "explain-steps"),
+        kept_of_capture=False,  # which ranks are late is in no trace
         arguments=_PART,
         of_capture="profd.answers.ranks.explain:explain_of_capture",
     ),
@@ -296,6 +299,12 @@ def find(name: str) -> Question:
     if name not in QUESTIONS:
         raise BadInput(f"there is no question {name[:100]!r}; there are: {', '.join(QUESTIONS)}")
     return QUESTIONS[name]
+
+
+def of_whole(question: Question, arguments: Mapping[str, Any]) -> bool:
+    """Whether checked arguments ask about all of a trace, and not about a window, steps or a thread of it."""
+    parts = (one for one in question.arguments if one in _PART_OF_THREADS)
+    return all(arguments.get(one.name) in (None, one.default) for one in parts)
 
 
 def directory(argument: str) -> str:

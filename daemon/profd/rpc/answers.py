@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, Final
 
 from profd.errors import BadInput
 from profd.fairness.shares import Holder
@@ -35,8 +35,9 @@ class Answers:
 
         Raises the job's error, Exhausted where the client does not read for too long, and Refused.
         """
-        if asked.question.cost is not Cost.LONG and asked.question.answer is not AnswerKind.ROWS:
-            text = await self._short(asked)
+        short = asked.question.cost is not Cost.LONG and asked.question.answer is not AnswerKind.ROWS
+        text = await self._short(asked) if short else await self._kept(asked) if asked.question.rollups else b""
+        if short or text:
             for at in range(0, len(text), RPC_CHUNK_BYTES):
                 yield text[at : at + RPC_CHUNK_BYTES]
             return
@@ -52,8 +53,11 @@ class Answers:
         It counts as held until the call of this task has ended. Raises BadInput above `most` bytes (`otherwise` is a
         sentence that names another way to ask), and Refused where its user leaves too much unread.
         """
+        return await self._read(lambda fd: self._library.answer(asked, fd), most, otherwise)
+
+    async def _read(self, produce: Callable[[int], Coroutine[Any, Any, object]], most: int, otherwise: str) -> bytes:
         text, counted = bytearray(), 0
-        async with contextlib.aclosing(streamed(lambda fd: self._library.answer(asked, fd))) as chunks:
+        async with contextlib.aclosing(streamed(produce)) as chunks:
             try:
                 async for chunk in chunks:
                     text += chunk
@@ -65,6 +69,10 @@ class Answers:
                 text.clear()  # the error's traceback has this frame, and lives until the collector finds it
                 raise
         return bytes(text)
+
+    async def _kept(self, asked: Asked) -> bytes:
+        """A long answer, where it was kept; else nothing. It is read at once: its job is a glance."""
+        return await self._read(lambda fd: self._library.answer_kept(asked, fd), ANSWER_BYTES_MAX, _OTHERWISE)
 
     async def _short(self, asked: Asked) -> bytes:
         answer = await self.whole(asked, ANSWER_BYTES_MAX, _OTHERWISE)

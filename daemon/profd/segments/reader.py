@@ -173,6 +173,7 @@ class TraceReader:
 
         Of format 2, and as they are stored: whatever a reader hides is in them (`hides`).
         """
+        self.rollups.before_events()
         for info in self.segments:
             path = self.directory / info.file
             with reading(path):
@@ -210,6 +211,7 @@ class TraceReader:
         """The flow records, of these categories or all, as written; codes are those of `dictionaries`."""
         if not self.meta.flows:
             return self._decode_flows(FLOW_SCHEMA.empty_table())
+        self.rollups.before_events()
         path = self.directory / FLOWS_FILE
         with reading(path):
             table = open_parquet(path, () if self._of_before else FLOW_TEXTS).read()
@@ -261,6 +263,7 @@ class TraceReader:
         keep: Keep | None = None,
     ) -> Generator[EventTable]:
         """Every table that leaves a reader is made here; the next one is read while one is used."""
+        self.rollups.before_events()
         late, wanted = self._late, self._needed(columns)
         with contextlib.closing(read_ahead(self._stretches(parts, wanted, args))) as stretches:
             for path, stretch in stretches:

@@ -46,6 +46,10 @@ class NeedsStaging(Exception):
     """What is asked takes long, and could be kept: ask again with a place for it."""
 
 
+class NeedsEvents(Exception):
+    """What was kept of this trace does not answer the question, and its events are not to be read."""
+
+
 DAMAGE: Final = (pa.ArrowException, OSError, ValueError, LookupError, RecursionError, MemoryError)
 """What reading a damaged file raises."""
 
@@ -74,11 +78,17 @@ class Rollups:
     trace: str = ""
     events: int = 0
     asks: bool = False  # for a place, where one is needed
+    kept_only: bool = False  # the events are not to be read
 
     def before_long_work(self) -> None:
         """NeedsStaging where what comes of it could be kept, and there is no place for it yet."""
         if self.asks:
             raise NeedsStaging
+
+    def before_events(self) -> None:
+        """NeedsEvents where they are not to be read."""
+        if self.kept_only:
+            raise NeedsEvents(self.trace)
 
     def of(self, trace: str, events: int) -> Rollups:
         """The same of this trace, with so many events."""

@@ -59,6 +59,7 @@ from profd.limits import LISTEN_BACKLOG
 from profd.observers.observers import Observers
 from profd.questions.jobs import DIRECTORIES, GLANCES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
+from profd.questions.packed import KEPT_ONLY
 from profd.rpc.answers import Answers
 from profd.rpc.calls import HeldAnswers
 from profd.rpc.captures import CaptureServicer
@@ -168,7 +169,10 @@ class Daemon:
         self._pool = await self._start_workers()
         self._store = await self._open_store()
         self._library = Library(
-            self._store, Asked(self._pool, short=SHORT, glances=GLANCES), socket.gethostname(), self._audit.used
+            self._store,
+            Asked(self._pool, short=SHORT, glances=GLANCES, looks=KEPT_ONLY),
+            socket.gethostname(),
+            self._audit.used,
         )
         self._sources = await self._open_sources()
         self._manager = await self._open_captures()

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import pytest
 from profproto.v1 import capture_pb2 as capture
-from profproto.v1 import capture_pb2_grpc, host_pb2, host_pb2_grpc, trace_pb2, trace_pb2_grpc
+from profproto.v1 import capture_pb2_grpc, host_pb2, host_pb2_grpc, query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
 from tests.support.waiting import until
@@ -109,6 +109,28 @@ def test_stream_that_is_given_up_costs_nobody(daemon: RunningDaemon, traces: Any
         next(stream)
         stream.cancel()
     test_tree_is_streamed(daemon, traces, trace)
+
+
+def test_what_was_kept_waits_for_nothing_that_lasts() -> None:
+    """A stream that nobody reads has the one place of what lasts; before, it was lost after a minute, and then
+    `steps` was answered.
+    """
+    with running_daemon(environ={"PROFD_WORKERS": "2"}) as daemon:
+        large = import_trace(daemon, chrome_json(60_000)).id
+        queries, given = daemon.stub(query_pb2_grpc.QueryServiceStub), {"metadata": daemon.metadata()}
+        asked = query_pb2.QueryRequest(name="steps", scope={"trace": large})
+
+        def steps() -> bytes:
+            return b"".join(part.data for part in queries.Query(asked, timeout=SECONDS, **given))
+
+        kept = steps()
+        stream = daemon.stub(trace_pb2_grpc.TraceServiceStub).Export(
+            trace_pb2.ExportRequest(id=large, format="chrome"), timeout=2 * SECONDS, **given
+        )
+        first = next(stream)
+        assert steps() == kept
+        exported = b"".join(chunk.data for chunk in (first, *stream))
+        assert sum(event["ph"] == "X" for event in json.loads(exported)["traceEvents"]) == 60_000
 
 
 @pytest.mark.parametrize(

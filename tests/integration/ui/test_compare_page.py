@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -28,6 +29,11 @@ def test_two_traces_are_compared(page: Page) -> None:
     assert [row[-1] for row in rows] == [row["name"] for row in changed]
     assert [row[1:3] for row in rows] == [[duration(row["a_ns"]), duration(row["b_ns"])] for row in changed]
     assert "aten::mm" in [row[-1] for row in rows if row[0] == "▲ slower"]
+    listed = {one["id"]: one["title"] for one in page.json("list")}
+    first, second = (listed[page.traces[name]] for name in ("before", "after"))
+    assert tab.get_by_text(
+        re.compile(rf"^A: {re.escape(first)}, .* ago · B: {re.escape(second)}, .* ago$")
+    ).is_visible()
     assert page.complaints == []
     tab.get_by_role("combobox", name="By").select_option("path")
     page.settled()

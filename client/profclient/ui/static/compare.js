@@ -2,13 +2,13 @@
 // Two traces, or two captures: what became slower, faster, new and gone from A to B, as `profctl diff A B` says it, one
 // flame graph of both, and the steps of both on one scale.
 
-import { ask } from "./ask.js";
+import { ask, traces } from "./ask.js";
 import { csvButton } from "./csv.js";
 import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
 import { graphOfBoth } from "./flame_both.js";
 import { twoCharts } from "./steps_both.js";
 import { table } from "./table.js";
-import { duration, printable, shown, wholeName } from "./units.js";
+import { ago, duration, printable, shown, wholeName } from "./units.js";
 
 const ROWS = 200;
 const BY = ["name", "path", "module"];
@@ -55,6 +55,8 @@ export function comparePage(a, b, given) {
     input.value = unnumbered(given.get("find") ?? "");
     input.dispatchEvent(new Event("input"));
   });
+  const about = h("p", { class: "dim" });
+  load(about, traces, (listed) => [whatTheyAre([a, b], listed)], h("span"));
   const hints = h("div");
   load(hints, (signal) => Promise.all([a, b].map((id) => hintOf(id, signal))), (told) =>
     told.map((hint, place) => hint && h("p", { class: "dim" }, `${"AB"[place]}: ${printable(hint)}`)), h("span"));
@@ -66,8 +68,18 @@ export function comparePage(a, b, given) {
     /** @type {HTMLSelectElement} */ (choice).value = how;
     draw(how);
   };
-  const element = h("div", {}, h("h1", {}, "Compare"), sides, hints, section("Steps", charts), section("Flame graph of both", graph), below);
+  const element = h("div", {}, h("h1", {}, "Compare"), sides, about, hints, section("Steps", charts), section("Flame graph of both", graph), below);
   return { element, title: `Compare ${a} with ${b}`, update };
+}
+
+/** Which is which: an id says neither of what a trace is nor when it was recorded.
+ * @param {string[]} ids @param {any[]} listed traces */
+function whatTheyAre(ids, listed) {
+  const said = ids.map((id, place) => {
+    const one = listed.find((trace) => trace.id === id);
+    return one && `${"AB"[place]}: ${shown(one.title) || id}, ${ago(one.created_ns)}`;
+  });
+  return said.filter(Boolean).join(" · ");
 }
 
 /** What would say more of a trace most of whose window is in no operator, as its own page has it.

@@ -15,7 +15,7 @@ const MEMORY = "memory";
 const OF = [["calls", "all calls"], ["modules", "modules"], ["operators", "operators"], ["samples", "samples"]];
 
 /** @param {string} trace
- * @returns {{element: Element, tree: Element, narrow: (part: Record<string, any>) => void, offer: (tracks: any) => void, offerMemory: () => void,
+ * @returns {{element: Element, tree: Element, narrow: (part: Record<string, any>) => Promise<void>, offer: (tracks: any) => void, offerMemory: () => void,
  *   find: (name: string) => void}}
  * `offerMemory`: of a trace in which memory was recorded; `find`: mark what has this name */
 export function flamePart(trace) {
@@ -54,7 +54,7 @@ export function flamePart(trace) {
         throw error;
       }
     };
-    load(found, asked, (tree) => {
+    return load(found, asked, (tree) => {
       fill(calls, callTree(tree));
       calls.removeAttribute("aria-busy");
       return [!tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree)];
@@ -70,7 +70,7 @@ export function flamePart(trace) {
   const choices = h("p", { class: "line" }, h("label", {}, "Of ", of), h("label", {}, "Thread ", thread), whose);
   const anew = () => {
     fill(device); // another part may have nothing on it
-    draw();
+    return draw();
   };
   const find = (/** @type {string} */ name) => {
     const search = /** @type {HTMLInputElement | null} */ (found.querySelector("input[type=search]"));
@@ -82,7 +82,7 @@ export function flamePart(trace) {
     box?.focus();
     (box ?? choices).scrollIntoView({ block: "center" });
   };
-  return { element: h("div", {}, choices, found), tree: calls, narrow: (wanted) => { part = wanted; anew(); }, offer, offerMemory, find };
+  return { element: h("div", {}, choices, found), tree: calls, narrow: (wanted) => { part = wanted; return anew(); }, offer, offerMemory, find };
 }
 
 /** Threads that have calls, each once. @param {any} tracks of `tiles` @returns {{id: string, name: string}[]} */

@@ -56,21 +56,21 @@ export function tracePage(id, given) {
     words();
     chart?.select(part.step);
     const given = argumentsOf(part, spanOf(part));
-    graph.narrow(given);
-    rows.narrow(given);
+    const seen = Promise.all([graph.narrow(given), rows.narrow(given)]);
     memory.narrow(given);
     sql.narrow(given, partWords(part));
-    explainHere(given);
+    explainHere(given, seen);
   };
-  /** What costs time in the part, below what costs time in all of it. @param {Record<string, any>} given */
-  const explainHere = (given) => {
+  /** What costs time in the part, below what costs time in all of it. It takes longest, and comes behind what is looked at first.
+   * @param {Record<string, any>} given @param {Promise<any>} seen */
+  const explainHere = (given, seen) => {
     if (!Object.keys(given).length) {
       load(foundHere, async () => null, () => []);
       return;
     }
     const words = partWords(part);
     load(foundHere, async (signal) => {
-      await before;
+      await Promise.all([before, seen]);
       signal.throwIfAborted();
       return ask("explain", id, given, signal);
     }, (told) => [h("h3", {}, `Of ${words}`), ...findings(told, id, go, words)]);
@@ -235,7 +235,7 @@ function partWords({ step, last, window }) {
 }
 
 /** The table, whose order stays when the part changes. @param {string} id
- * @returns {{element: Element, narrow: (part: Record<string, any>) => void, find: (name: string) => void}} */
+ * @returns {{element: Element, narrow: (part: Record<string, any>) => Promise<void>, find: (name: string) => void}} */
 function topTable(id) {
   const made = h("div");
   const told = h("p", { role: "status" });
@@ -268,7 +268,7 @@ function topTable(id) {
     });
   const narrow = (/** @type {Record<string, any>} */ wanted) => {
     part = wanted;
-    draw();
+    return draw();
   };
   const find = (/** @type {string} */ name) => {
     const place = listed.findIndex((row) => row.name === name);

@@ -36,7 +36,9 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("summary", {}),
     ("merged_tree", {}),
     ("merged_tree", {"of": "operators"}),
+    ("explain", {}),
 ]
+EXPLAIN = {"explain", "explain-steps"}  # the answer, and the steps that a part of the trace is asked by
 NOT_KEPT: list[tuple[str, dict[str, Any]]] = [
     ("diff", {"by": "path"}),
     ("top", {"group_by_input_shape": True}),
@@ -115,11 +117,29 @@ def test_an_answer_by_rollups_is_that_of_the_events(tmp_path_factory: pytest.Tem
         traces = members if Scope.CAPTURE in QUESTIONS[name].scopes else members[0]
         told = ask(name, traces, fresh, **asked)
         assert ask(name, traces, **asked) == told
-        assert len(take(fresh, members, kept)) == 1
+        assert len(take(fresh, members, kept)) == (len(EXPLAIN) if name == "explain" else 1)
         # GIVEN them WHEN it is asked again THEN it is answered so, and nothing is worked out again
         assert ask(name, traces, fresh, kept, **asked) == told
         assert ask(name, members[0], fresh, kept, **asked) == ask(name, members[0], **asked)
         assert not any(fresh.iterdir())
+
+
+@pytest.mark.parametrize(("name", "asked"), ASKED)
+def test_by_what_was_kept_alone(tmp_path: Path, name: str, asked: dict[str, Any]) -> None:
+    """A glance: it is that of the events, or says that it needs these before anything is read of them or written."""
+    trace, fresh, kept = str(member(tmp_path, 0, training(0, steps=6))), tmp_path / "fresh", tmp_path / "kept"
+    fresh.mkdir()
+    (kept / "rank0").mkdir(parents=True)
+    assert ask(name, trace, None, kept, kept_only=True, **asked) == ""
+    told = ask(name, trace, fresh, **asked)
+    take(fresh, [trace], kept)
+    assert ask(name, trace, None, kept, kept_only=True, **asked) == told
+
+
+@pytest.mark.parametrize(("name", "asked"), NOT_KEPT)
+def test_what_is_not_kept_is_no_glance(tmp_path: Path, name: str, asked: dict[str, Any]) -> None:
+    trace = str(member(tmp_path, 0, training(0, steps=6)))
+    assert ask(name, trace, kept_only=True, **asked) == ""
 
 
 class Rank:
@@ -227,6 +247,7 @@ WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "another value": ("steps", lambda path: with_value(path, [1])),
     "a step without a number": ("steps", lambda path: with_value(path, {**json.loads(STEPS), "steps": [{}]})),
     "no list of devices": ("gpu", lambda path: with_value(path, {**json.loads(GPU), "devices": 5})),
+    "no findings": ("explain", lambda path: with_value(path, {"findings": {}})),
     "no nodes": ("merged-calls", lambda path: with_value(path, {"window_ns": 1, "nodes": {}})),
     "no accounting": ("summary", lambda path: with_value(path, {"accounting": [], "next": ""})),
     "no sum": ("gpu", lambda path: with_value(path, {**json.loads(GPU), "links": {"linked": "1"}})),
@@ -245,10 +266,44 @@ def test_what_is_not_as_it_should_be_is_worked_out_again(rank: Rank, what: str) 
     name, _, by = file.partition("-")
     name, given = ("merged_tree", {"of": by}) if name == "merged" else (name, {"by": by} if by else {})
     told = rank.ask(name, **given)
-    assert rank.keep() == {file}
+    assert rank.keep() == (EXPLAIN if name == "explain" else {file})
     wrong(rank.file(file))
     assert rank.ask(name, **given) == told
     assert [path.name.partition(".")[2] for path in rank.fresh.iterdir()][:1] == [file]
+
+
+NO_STEPS = {"start": [], "end": [], "thread": [], "name": [], "how": ""}
+WRONG_STEPS: dict[str, Any] = {
+    "nothing": {},
+    "no list": {**NO_STEPS, "start": 1},
+    "lists of other lengths": {**NO_STEPS, "start": [1]},
+    "no number": {"start": [1], "end": ["2"], "thread": [0], "name": ["ProfilerStep#1"], "how": ""},
+    "beyond 64 bits": {"start": [1], "end": [1 << 63], "thread": [0], "name": ["ProfilerStep#1"], "how": ""},
+    "no name": {"start": [1], "end": [2], "thread": [0], "name": [None], "how": ""},
+    "no thread": {"start": [1], "end": [2], "thread": [1 << 31], "name": ["ProfilerStep#1"], "how": ""},
+    "out of order": {"start": [2, 1], "end": [3, 3], "thread": [0, 0], "name": ["a", "b"], "how": ""},
+}
+
+
+@pytest.mark.parametrize("what", WRONG_STEPS)
+def test_steps_that_are_not_as_they_should_be_are_found_again(rank: Rank, what: str) -> None:
+    told = rank.ask("explain", first_step=2)
+    assert rank.keep() == {"explain-steps"}
+    with_value(rank.file("explain-steps"), WRONG_STEPS[what])
+    assert rank.ask("explain", first_step=2) == told
+    assert rank.keep() == {"explain-steps"}
+
+
+def test_findings_of_a_part_know_the_steps_by_what_was_kept(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the trace would be read from its begin for each step that somebody looks at."""
+    alone = rank.ask("explain", first_step=2), rank.ask("explain", from_ns=0)
+    for path in rank.fresh.iterdir():
+        path.unlink()
+    rank.ask("explain")
+    assert rank.keep() == EXPLAIN
+    monkeypatch.setattr("profd.query.part.StepMarks", None)
+    assert (rank.ask("explain", first_step=2), rank.ask("explain", from_ns=0)) == alone
+    assert not any(rank.fresh.iterdir())
 
 
 def test_a_rollup_of_the_right_shape_is_what_answers(rank: Rank) -> None:

@@ -306,6 +306,46 @@ async def test_a_glance_has_a_place_for_rollups_only_where_it_asks_for_one(libra
     assert [one.name for one in (library.store.root / "index").iterdir() if one.name.startswith(".")] == []
 
 
+async def test_what_was_kept_is_asked_for_first_where_there_is_something(library):
+    mine, asked = add(library.store, ANN), []
+    said = []
+
+    async def answer(job, args, fds=(), on_progress=None):
+        asked.append((job, [name for name in ("kept_only", "staging") if name in args]))
+        return said.pop(0)
+
+    library = Library(library.store, answer)
+
+    async def ask(name, **arguments):
+        return await library.answer(await library.asked(ANN, name, mine.id, arguments), 9)
+
+    # GIVEN nothing of the trace was kept THEN there is one job, which may keep something
+    said += [{}]
+    await ask("summary")
+    assert not await library.answer_kept(await library.asked(ANN, "steps", mine.id, {}), 9)
+    # WHEN something was THEN it is looked at first, but for a part, which is not kept, and a glance, which looks anyway
+    index = library.store.index(mine.id)
+    index.mkdir()
+    for name in ("summary", "top", "steps", "tiles-lanes"):
+        (index / name).touch()
+    said += [{}, {"needs_events": True}, {}, {}, {}]
+    for name, arguments in (("summary", {}), ("top", {}), ("top", {"first_step": 1}), ("tiles", {})):
+        await ask(name, **arguments)
+    said += [{}, {"needs_events": True}]
+    steps = await library.asked(ANN, "steps", mine.id, {})
+    assert [await library.answer_kept(steps, 9) for _ in range(2)] == [True, False]
+    assert asked == [
+        ("summary", ["staging"]),
+        ("summary", ["kept_only"]),
+        ("top", ["kept_only"]),
+        ("top", ["staging"]),
+        ("top", ["staging"]),
+        ("tiles", []),
+        ("steps", ["kept_only"]),
+        ("steps", ["kept_only"]),
+    ]
+
+
 def test_a_trace_is_put_into_an_answer_that_is_not_parsed(library):
     record = add(library.store, ANN)
     text = with_record(b'{"n": {"a": "}"}}\n', record)

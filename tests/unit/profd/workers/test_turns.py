@@ -11,6 +11,7 @@ import pytest
 from profd.errors import Unavailable
 from profd.fairness.shares import Holder
 from profd.questions.jobs import GLANCES, JOBS, SHORT
+from profd.questions.packed import KEPT_ONLY
 from profd.workers.asked import Asked
 from profd.workers.turns import JobKind, Turn, Turns
 
@@ -184,6 +185,22 @@ async def test_a_question_waits_in_the_turn_of_its_cost() -> None:
     assert {job for job, kind in kinds.items() if kind is JobKind.QUESTION} == short
     assert {job for job, kind in kinds.items() if kind is JobKind.GLANCE} == glances
     assert {kind for job, kind in kinds.items() if job not in short | glances} == {JobKind.LONG}
+
+
+async def test_what_was_kept_is_a_glance() -> None:
+    """An import of the same user holds it up no more than a tile."""
+    kinds = []
+
+    class Pool:
+        async def run(self, job: str, args: object, fds: object, on_progress: object, turn: Turn) -> dict[str, object]:
+            kinds.append(turn.kind)
+            return {}
+
+    asked = Asked(Pool(), short=SHORT, glances=GLANCES, looks=KEPT_ONLY)  # type: ignore[arg-type]
+    for job in ("steps", "top"):
+        await asked(job, {KEPT_ONLY: True})
+        await asked(job, {})
+    assert kinds == [JobKind.GLANCE, JobKind.LONG, JobKind.GLANCE, JobKind.QUESTION]
 
 
 async def test_a_glance_waits_for_no_import_and_one_user_has_one_beside_all() -> None:
