@@ -202,11 +202,16 @@ def test_where_says_of_a_stopped_process_that_it_is(host):
     with running(JOINING) as job:
         os.kill(job.pid, signal.SIGSTOP)
         until(lambda: Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
-        said = host.profctl("where", "--pid", str(job.pid)).out
-        (process,) = host.profctl("where", "--pid", str(job.pid), "--json").json
-    assert said.startswith(f"pid {job.pid}: a signal has stopped it; kill -CONT {job.pid} lets it go on\n\n")
+        asked = "where", "--pid", str(job.pid)
+        head = f"pid {job.pid}: a signal has stopped it; kill -CONT {job.pid} lets it go on\n\n"
+        said = until(lambda: (done := host.profctl(*asked).out).startswith(head) and done, "it is said")
+        until(lambda: all_stopped(host.profctl(*asked, "--json").json), "the JSON has it")
     assert f"pid {job.pid} holder (stopped by a signal)\n" in said
-    assert {thread["stopped"] for thread in process["threads"]} == {True}
+
+
+def all_stopped(processes):
+    """A host that is busy may read none of its threads the first time."""
+    return {thread["stopped"] for process in processes for thread in process["threads"]} == {True}
 
 
 @needs_ptrace
