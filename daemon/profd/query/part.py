@@ -124,7 +124,9 @@ def _steps(reader: TraceReader, first: int, last: int) -> Window:
         marks.add(table)
     steps = marks.steps(reader)
     if not len(steps):
-        raise BadInput(f"--step: {why_none(reader.meta)}; --window looks at a part of any trace")
+        raise BadInput(
+            f"--step: this trace has no steps ({why_none(reader.meta)}); --window looks at a part of any trace"
+        )
     number = np.array(steps.numbers)
     chosen = np.flatnonzero((number >= first) & (number <= last))
     if not len(chosen):
