@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -44,7 +45,8 @@ profctl start --pid $PID --duration 2s
 profctl top --limit 4
 profctl where --pid $PID
 """
-_METRICS: Final = "urllib.request.urlopen('http://127.0.0.1:9477/metrics').read().decode()[:300]"
+METRICS: Final = ("127.0.0.1", 9477)  # of a profd without settings
+_METRICS: Final = f"urllib.request.urlopen('http://{METRICS[0]}:{METRICS[1]}/metrics').read().decode()[:300]"
 
 
 def block(page: str, heading: str, number: int = 0) -> str:
@@ -167,6 +169,16 @@ def _is_kept(host: BareHost, kept: str, what: str) -> None:
     print(f"after {what} as before:\n{now}")
 
 
+def _metrics_are_free() -> None:
+    """`profd --check` is run in this machine's network, and names what has its port. Raises Failed."""
+    with socket.socket() as tried:
+        try:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(METRICS)
+        except OSError as error:
+            raise Failed(f"{METRICS[0]}:{METRICS[1]}: {error.strerror}; stop what listens there (ss -ltnp)") from error
+
+
 def _files(host: BareHost) -> list[str]:
     """Every name on its disk that is not someone else's."""
     return sorted(name for name in host.output("root", "find / -xdev").splitlines() if not _NOT_OURS.match(name))
@@ -190,6 +202,7 @@ def main() -> int:
         for copied in given.copy:
             source, _, to = copied.partition(":")
             subprocess.run(["install", "-D", "-m", "644", source, f"{given.root}{to or source}"], check=True)
+        _metrics_are_free()
         with booted(given.root, given.bind) as host:
             with suppress(Failed):  # there is one from an earlier run
                 host.output("root", f"useradd --create-home --shell /bin/bash {USER}")

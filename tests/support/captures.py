@@ -47,12 +47,12 @@ LONG = 60.0  # seconds until a test gives up waiting
 
 
 def process(pid: int = 100, **changes: Any) -> Process:
-    """A plain Python process of uid 1000."""
+    """A plain Python process of uid 51000."""
     base = Process(
         id=ProcessId(pid, pid * 7),
         ppid=1,
-        uid=1000,
-        gid=1000,
+        uid=51000,
+        gid=51000,
         user="alice",
         command="python train.py",
         python=True,
@@ -61,13 +61,13 @@ def process(pid: int = 100, **changes: Any) -> Process:
     return replace(base, **changes)
 
 
-def person(uid: int = 1000, user: str = "alice", *, admin: bool = False) -> Caller:
+def person(uid: int = 51000, user: str = "alice", *, admin: bool = False) -> Caller:
     """A caller."""
     return Caller(uid=uid, gid=uid, user=user, admin=admin, pid=1)
 
 
 ALICE = person()
-BOB = person(1001, "bob")
+BOB = person(51001, "bob")
 ROOT = person(0, "root", admin=True)
 
 

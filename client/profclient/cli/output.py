@@ -27,6 +27,7 @@ WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B|%)(?!\w))")
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")  # JSON has no control character below
+_SCRIPT = re.compile(r"((?:python|pypy)\S* (?:-(?!\w*c )\S+ )*)[^\s…-]\S*/(?=\S)")  # a command line up to the file
 _FOLDER = re.compile(r"^.*/(?=[^/]*\.py\(\d+\): )")
 _TOLD_APART_BY_ITS_END = re.compile(r"\.py\(\d+\): |#\d+$|^[^\s/]*(?:/[^\s/]*){2,}$")  # Python functions, steps, paths
 
@@ -85,10 +86,11 @@ def table(
     """Print a table that fits the terminal.
 
     Columns in `right` are numbers. Columns in `wide` share the room that the others leave over, and are cut with an
-    ellipsis: at the end, or, in columns in `ends` and where the end tells names apart (`adam.py(347): step`,
-    `ProfilerStep#101`, paths), at the beginning. Where one of them has less room than `least`, columns that hold
-    nothing but dashes are left out, then those in `spare`, the first one first: a remark on stderr names them. Columns
-    of nothing but the cells in `nothing` are left out however wide the terminal is.
+    ellipsis: at the end; on the command line of a Python program instead of its folder; or, in columns in `ends` and
+    where the end tells names apart (`adam.py(347): step`, `ProfilerStep#101`, paths), at the beginning. Where one of
+    them has less room than `least`, columns that hold nothing but dashes are left out, then those in `spare`, the
+    first one first: a remark on stderr names them. Columns of nothing but the cells in `nothing` are left out however
+    wide the terminal is.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
     if nothing:
@@ -151,6 +153,8 @@ def _row(
 
 
 def _cut(cell: str, width: int, keep_end: bool = False) -> str:
+    if not keep_end and (folder := _SCRIPT.match(cell)):
+        return cut(f"{folder[1]}…/{cell[folder.end() :]}", width)
     if not keep_end and not _TOLD_APART_BY_ITS_END.search(cell):
         return set_cell_size(cell, width - 1).rstrip() + "…"
     leaf = cell.rpartition(" > ")[2] if keep_end else ""

@@ -11,7 +11,7 @@ from typing import Final
 import click
 from profproto.v1 import capture_pb2
 
-from profclient.cli.output import printable
+from profclient.cli.output import printable, wrapped
 
 FRAMES_SHOWN: Final = 40
 NO_FRAMES: Final = "(no Python frames)"
@@ -41,6 +41,9 @@ def print_stacks(processes: Sequence[capture_pb2.ProcessStacks], hosts: Sequence
         on = f"{hosts[number]} " if hosts else ""
         if process.error:
             click.echo(f"{on}pid {process.pid}: {printable(process.error)}\n")
+        if any(thread.stopped for thread in process.threads):
+            stopped = f"{on}pid {process.pid}: a signal has stopped it; kill -CONT {process.pid} lets it go on"
+            click.echo(wrapped(stopped, hang=2) + "\n")
         names = {thread.thread: _name(thread) for thread in process.threads}
         for thread in process.threads:
             group = groups.setdefault(_key(thread), _Group())
@@ -94,6 +97,8 @@ def _state(thread: capture_pb2.ThreadStack, names: dict[int, str]) -> str:
         return f"waiting for the end of {names.get(thread.joins, f'thread {thread.joins}')}"
     if thread.lock_holder:
         return f"waiting for a lock that {names.get(thread.lock_holder, f'thread {thread.lock_holder}')} holds"
+    if thread.stopped:
+        return "stopped by a signal"
     if thread.waits_gil:
         return "waiting for the GIL"
     return "running, holds the GIL" if thread.owns_gil else "running" if thread.active else "waiting"

@@ -137,7 +137,9 @@ def all_steps(reader: TraceReader) -> Steps:
 def _steps(reader: TraceReader, steps: Steps, first: int, last: int) -> Window:
     """From the start of a step to the end of another. Steps are numbered by `ProfilerStep#n`, others from 1 on."""
     if not len(steps):
-        raise BadInput(f"--step: {why_none(reader.meta)}; --window looks at a part of any trace")
+        raise BadInput(
+            f"--step: this trace has no steps ({why_none(reader.meta)}); --window looks at a part of any trace"
+        )
     number = np.array(steps.numbers)
     chosen = np.flatnonzero((number >= first) & (number <= last))
     if not len(chosen):

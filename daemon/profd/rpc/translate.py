@@ -285,6 +285,7 @@ def stack_message(stack: ThreadStack) -> pb.ThreadStack:
         joins=stack.joins,
         lock_holder=stack.lock_holder,
         waits_gil=stack.waits_gil,
+        stopped=stack.stopped,
     )
 
 

@@ -489,7 +489,7 @@ class Frame(_message.Message):
     def __init__(self, function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class ThreadStack(_message.Message):
-    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins", "lock_holder", "waits_gil")
+    __slots__ = ("thread", "name", "active", "owns_gil", "frames", "incomplete", "joins", "lock_holder", "waits_gil", "stopped")
     THREAD_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
@@ -499,6 +499,7 @@ class ThreadStack(_message.Message):
     JOINS_FIELD_NUMBER: _ClassVar[int]
     LOCK_HOLDER_FIELD_NUMBER: _ClassVar[int]
     WAITS_GIL_FIELD_NUMBER: _ClassVar[int]
+    STOPPED_FIELD_NUMBER: _ClassVar[int]
     thread: int
     name: str
     active: bool
@@ -508,7 +509,8 @@ class ThreadStack(_message.Message):
     joins: int
     lock_holder: int
     waits_gil: bool
-    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ..., lock_holder: _Optional[int] = ..., waits_gil: bool = ...) -> None: ...
+    stopped: bool
+    def __init__(self, thread: _Optional[int] = ..., name: _Optional[str] = ..., active: bool = ..., owns_gil: bool = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., incomplete: bool = ..., joins: _Optional[int] = ..., lock_holder: _Optional[int] = ..., waits_gil: bool = ..., stopped: bool = ...) -> None: ...
 
 class ProcessStacks(_message.Message):
     __slots__ = ("pid", "command", "threads", "error", "rank")

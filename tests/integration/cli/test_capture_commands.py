@@ -1,7 +1,9 @@
 """`profctl ps|start|where|stop|wait|captures` as a user runs them."""
 
 import json
+import os
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
@@ -203,6 +205,23 @@ def test_where(host, program):
     # A process that is looked at is not stopped for it: now and then a stack is read while it changes.
     until(shown, "a whole stack is shown")
     until(lambda: "outer" in functions(), "a whole stack is in the JSON")
+
+
+@needs_ptrace
+def test_where_says_of_a_stopped_process_that_it_is(host):
+    with running(JOINING) as job:
+        os.kill(job.pid, signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+        asked = "where", "--pid", str(job.pid)
+        head = f"pid {job.pid}: a signal has stopped it; kill -CONT {job.pid} lets it go on\n\n"
+        said = until(lambda: (done := host.profctl(*asked).out).startswith(head) and done, "it is said")
+        until(lambda: all_stopped(host.profctl(*asked, "--json").json), "the JSON has it")
+    assert f"pid {job.pid} holder (stopped by a signal)\n" in said
+
+
+def all_stopped(processes):
+    """A host that is busy may read none of its threads the first time."""
+    return {thread["stopped"] for process in processes for thread in process["threads"]} == {True}
 
 
 @needs_ptrace

@@ -63,7 +63,7 @@ async def test_streamer_has_no_privileges_less_weight_and_nothing_of_ours(
         (pid,) = rig.streamers.pids
         status, process = effective(pid), psutil.Process(pid)
         assert (int(status["CapEff"], 16), int(status["CapPrm"], 16), status["NoNewPrivs"]) == (0, 0, "1")
-        assert process.nice() >= 5
+        assert process.nice() >= min(os.nice(0) + 5, 19)  # these tests may have been made more urgent, or less
         assert "SECRET" not in process.environ()
         assert not [file for file in process.open_files() if str(rig.folder) in file.path]
         assert Path(f"/proc/{pid}/cgroup").read_text() == Path("/proc/self/cgroup").read_text()

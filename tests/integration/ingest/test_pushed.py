@@ -27,7 +27,7 @@ from tests.support.ingest import EPOCH, INCARNATION, LONG, IngestRig, chunk_byte
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-UID = 1000
+UID = 51000
 
 
 @pytest.fixture

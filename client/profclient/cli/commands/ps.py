@@ -12,7 +12,7 @@ from profclient.cli.options import json_option, selector, selector_options
 from profclient.cli.output import emit_json, say, short, table, wrapped
 from profclient.connection import Daemon
 
-COMMAND_CHARS = 20  # of a command and of a job, by which people know them; other columns give way before
+COMMAND_CHARS = 24  # of a command and of a job, by which people know them; other columns give way before
 
 
 @click.command()

@@ -93,6 +93,7 @@ def _process_json(process: capture_pb2.ProcessStacks) -> dict[str, Any]:
                 "joins": thread.joins or None,
                 "lock_holder": thread.lock_holder or None,
                 "waits_gil": thread.waits_gil,
+                "stopped": thread.stopped,
                 "frames": [frame_json(frame) for frame in thread.frames],
             }
             for thread in process.threads

@@ -23,6 +23,7 @@ class ThreadStack:
 
     `incomplete`: outer frames may be missing. `joins`: the thread whose end it waits for; `lock_holder`: the one that
     holds the lock it waits for. 0 where there is none or it is not known. `waits_gil`: it waits for the interpreter's.
+    `stopped`: a signal has stopped the process.
     """
 
     thread: int
@@ -34,6 +35,7 @@ class ThreadStack:
     joins: int = 0
     lock_holder: int = 0
     waits_gil: bool = False
+    stopped: bool = False
 
     @property
     def begins_as_usual(self) -> bool:

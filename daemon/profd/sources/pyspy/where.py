@@ -91,11 +91,13 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     if not now.can:
         raise Denied(f"{now.reason} {now.fix}")
     how = "--native" if native else _UNPAUSED
+    stopped = await asyncio.to_thread(target.stopped)  # before the look: py-spy stops it, too, for native frames
     seen = await _look(target, accepted, how)
     seen = await _with_names(target, seen, accepted)
     threads = await asyncio.to_thread(_in_order, seen, target.process.id.pid)  # of a hundred thousand frames, perhaps
     if not native:  # else it was paused while it was read, and begins in the C library
         threads = await _look_again(target, marked(threads), accepted)
+    threads = [dataclasses.replace(thread, stopped=stopped) for thread in threads] if stopped else threads
     threads = await _with_joins(target, threads, accepted)
     idents = {thread.thread_id: thread.os_thread_id for thread in seen if thread.os_thread_id}
     return await _with_holders(target, threads, accepted, idents)

@@ -53,6 +53,25 @@ def test_names_that_their_ends_tell_apart_keep_them(capsys, monkeypatch):
     assert cut[0] == "….py(347): _single_tensor_adam"
 
 
+def test_programs_of_python_are_told_apart_by_their_files(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "24")
+    commands = [
+        "python /srv/jobs/mine/train.py",
+        "python3.12 -u jobs/mine/evaluate.py --epochs 90",
+        "python -m torch.distributed.run train.py",
+        "python -c print('a/b') and a long text",
+        "python /srv/a.py",
+    ]
+    output.table(("COMMAND",), [(command,) for command in commands], wide=("COMMAND",))
+    assert lines(capsys)[1:] == [
+        "python …/train.py",
+        "python3.12 -u …/evaluat…",
+        "python -m torch.distrib…",
+        "python -c print('a/b')…",
+        "python /srv/a.py",
+    ]
+
+
 def test_hostile_names_are_one_line_without_control_characters(capsys):
     output.table(("NAME",), [("a\x1b[31m\nb\t\tc",)], wide=("NAME",))
     assert lines(capsys)[1] == "a\N{REPLACEMENT CHARACTER}[31m b c"

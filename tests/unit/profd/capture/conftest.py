@@ -17,7 +17,7 @@ from tests.support.captures import (
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path, FakeTable([process(100), process(101), process(102, uid=1001, user="bob")]))
+    return Rig(tmp_path, FakeTable([process(100), process(101), process(102, uid=51001, user="bob")]))
 
 
 @pytest.fixture

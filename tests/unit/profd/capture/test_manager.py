@@ -125,7 +125,7 @@ class TestStart:
 
     async def test_denials_are_audited(self, rig: Rig, manager: CaptureManager) -> None:
         record = await manager.start(ALICE, request(100, 102))
-        assert ("capture.start", 1000, {"capture": record.id, "targets": [100], "denied": [102]}) in rig.audit.lines
+        assert ("capture.start", 51000, {"capture": record.id, "targets": [100], "denied": [102]}) in rig.audit.lines
 
     async def test_a_held_process_is_busy(self, rig: Rig, manager: CaptureManager) -> None:
         first = await manager.start(ALICE, request(100))
@@ -348,8 +348,8 @@ class TestStop:
 
     async def test_what_admins_of_a_former_group_record_of_others(self, rig: Rig, manager: CaptureManager) -> None:
         # GIVEN processes of alice's and bob's, in captures of an admin's, of root's and of alice's own
-        rig.table.processes = {pid: process(pid) for pid in (100, 101, 102)} | {103: process(103, uid=1001)}
-        admin = person(1001, "bob", admin=True)
+        rig.table.processes = {pid: process(pid) for pid in (100, 101, 102)} | {103: process(103, uid=51001)}
+        admin = person(51001, "bob", admin=True)
         others, roots, own = [
             await manager.start(who, request(pid)) for who, pid in ((admin, 100), (ROOT, 101), (ALICE, 102))
         ]
@@ -370,7 +370,7 @@ class TestStop:
 
         monkeypatch.setattr(rig.source, "prepare", look)
         with pytest.raises(Denied, match="admin group"):
-            await manager.start(person(1001, "bob", admin=True), request(100))
+            await manager.start(person(51001, "bob", admin=True), request(100))
         assert not manager.list(ROOT, 1)
 
     async def test_before_the_source_runs(self, rig: Rig, manager: CaptureManager) -> None:

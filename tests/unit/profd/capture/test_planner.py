@@ -56,7 +56,7 @@ async def test_to_an_admin_nothing_is_private() -> None:
 
 async def test_processes_that_say_they_are_of_anothers_job_are_none_of_its_users_capture() -> None:
     """Of an admin's they are; where they are too many the sentence says how to leave them out."""
-    liars = [process(200 + each, uid=1001, user="bob", job="77") for each in range(CAPTURE_TARGETS_MAX)]
+    liars = [process(200 + each, uid=51001, user="bob", job="77") for each in range(CAPTURE_TARGETS_MAX)]
     planner = Planner(
         [FakeSource()], FakeTable([process(100, job="77"), *liars]), FixedHeadroom(), ManagerSettings("host"), {}
     )

@@ -142,7 +142,9 @@ def test_windows_whose_ends_go_around(tmp_path: Path) -> None:
 
 
 def test_a_trace_without_steps_says_how_to_mark_them(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"--step: none found: mark them with profclient\.step.*--window looks"):
+    with pytest.raises(
+        BadInput, match=r"--step: this trace has no steps \(none found: mark them with profclient\.step.*--window looks"
+    ):
         part_of(trace_of(tmp_path, [Event("op", 0, 10)]), first_step=1)
 
 

@@ -100,22 +100,22 @@ async def status(call: Any) -> grpc.StatusCode:
 
 
 async def test_calls_of_one_user_leave_those_of_others(rig: Rig) -> None:
-    watches = [rig.watch(1000) for _ in range(limits.CALLS_PER_UID_MAX)]
+    watches = [rig.watch(51000) for _ in range(limits.CALLS_PER_UID_MAX)]
     await eventually(lambda: rig.captures.watched == len(watches))
     # WHEN one more comes
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await rig.get(1000)
+        await rig.get(51000)
     # THEN it is refused, with what to wait for, and nobody else is
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     (detail,) = [json.loads(value) for key, value in caught.value.trailing_metadata() if key == "profd-error"]
     assert (detail["share"], detail["limit"], detail["use"]) == ("calls", len(watches), len(watches))
     assert detail["retry_s"] > 0
     assert rig.refusals("calls") == 1
-    assert [await rig.get(1001), await rig.get(0, admin=True)] == ["c", "c"]
+    assert [await rig.get(51001), await rig.get(0, admin=True)] == ["c", "c"]
     # AND what has ended is given back
     watches[0].cancel()
     await eventually(lambda: rig.captures.watched < len(watches))
-    assert await rig.get(1000) == "c"
+    assert await rig.get(51000) == "c"
 
 
 @pytest.mark.parametrize("method", [WATCH, GET])
@@ -123,16 +123,16 @@ async def test_a_request_that_does_not_come_ends_its_call(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(guards, "RECEIVE_SECONDS", 0.05)
-    call = rig.channel.stream_unary(method, None, None)(silent(), metadata=rig.who(1000))
+    call = rig.channel.stream_unary(method, None, None)(silent(), metadata=rig.who(51000))
     assert await status(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_calls_whose_request_does_not_come_are_counted_at_once(rig: Rig) -> None:
-    waiting = [rig.channel.stream_unary(GET, None, None)(silent(), metadata=rig.who(1000)) for _ in range(200)]
+    waiting = [rig.channel.stream_unary(GET, None, None)(silent(), metadata=rig.who(51000)) for _ in range(200)]
     ended = [asyncio.ensure_future(status(call)) for call in waiting]
     await eventually(lambda: sum(future.done() for future in ended) == 200 - limits.CALLS_PER_UID_MAX)
     assert {await future for future in ended if future.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-    assert await rig.get(1001) == "c"
+    assert await rig.get(51001) == "c"
     for call in waiting:
         call.cancel()
     await asyncio.gather(*ended, return_exceptions=True)
@@ -140,7 +140,7 @@ async def test_calls_whose_request_does_not_come_are_counted_at_once(rig: Rig) -
 
 @pytest.mark.parametrize("sent", [[], [b"\xff" * 20]])
 async def test_a_call_without_a_request_is_told_so(rig: Rig, sent: list[bytes]) -> None:
-    call = rig.channel.stream_unary(GET, None, None)(iter(sent), metadata=rig.who(1000))
+    call = rig.channel.stream_unary(GET, None, None)(iter(sent), metadata=rig.who(51000))
     assert await status(call) is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -148,12 +148,12 @@ async def test_starts_have_a_rate(rig: Rig) -> None:
     def start(uid: int, admin: bool = False) -> Any:
         return rig.stub.StartCapture(capture_pb2.StartCaptureRequest(), metadata=rig.who(uid, admin))
 
-    answers = await asyncio.gather(*(start(1000) for _ in range(60)), return_exceptions=True)
+    answers = await asyncio.gather(*(start(51000) for _ in range(60)), return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
     assert refused
     assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert rig.refusals("start_rate") == len(refused)
-    assert (await start(1001)).id == "c"
+    assert (await start(51001)).id == "c"
     await asyncio.gather(*(start(0, admin=True) for _ in range(60)))
 
 
@@ -169,7 +169,7 @@ async def test_who_has_no_token_keeps_nobody_out(rig: Rig) -> None:
     (ended,) = [watch for watch in watches if watch.done()]
     assert await ended.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert rig.refusals("unproved_calls") == 1
-    assert await rig.get(1000) == "c"
+    assert await rig.get(51000) == "c"
 
 
 async def test_health_and_reflection_are_as_before(rig: Rig) -> None:

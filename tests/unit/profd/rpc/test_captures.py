@@ -30,8 +30,8 @@ from profproto.v1 import capture_pb2 as pb
 from tests.support.captures import LONG, FakeSource, FakeTable, Rig, process
 from tests.support.waiting import eventually
 
-ALICE = Caller(1000, 1000, "alice", False, 50)
-BOB = Caller(1001, 1001, "bob", False, 51)
+ALICE = Caller(51000, 51000, "alice", False, 50)
+BOB = Caller(51001, 51001, "bob", False, 51)
 ROOT = Caller(0, 0, "root", True, 52)
 
 ALL = -1
@@ -49,7 +49,7 @@ def same_pids(caller: Caller, pids: Sequence[int]) -> list[int]:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
-    processes = [process(100), process(101, rank=0, gpus=(1,)), process(102, uid=1001, user="bob")]
+    processes = [process(100), process(101, rank=0, gpus=(1,)), process(102, uid=51001, user="bob")]
     return Rig(tmp_path, FakeTable(processes))
 
 
@@ -86,7 +86,7 @@ def test_numbers_are_the_protocols() -> None:
 async def test_a_capture_from_start_to_end(rig: Rig, servicer: CaptureServicer) -> None:
     rig.source.planned = Plan(True, unserved={"memory": "no"}, risks=("it may be slow",), deadline_ns=10**12)
     capture = await servicer.StartCapture(started(101, memory=True, sample_hz=5.0), None)
-    assert (capture.owner, capture.owner_uid, capture.options.sample_hz) == ("alice", 1000, 5.0)
+    assert (capture.owner, capture.owner_uid, capture.options.sample_hz) == ("alice", 51000, 5.0)
     assert not capture.HasField("finished_ns")
     assert not capture.options.HasField("start_at_ns")
     session = await rig.source.started(101)

@@ -75,7 +75,7 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         monkeypatch.setattr(limits, name, 0.001)
     for name in ("LIVE_CORES", "LIVE_LOOK_CORES"):
         monkeypatch.setattr(limits, name, 1e9)
-    rig = Rig(tmp_path, FakeTable([process(100, rank=3), process(102, uid=1001, user="bob")]))
+    rig = Rig(tmp_path, FakeTable([process(100, rank=3), process(102, uid=51001, user="bob")]))
     tokens = Tokens()
     async with rig.running() as manager:
         watch = live(manager)

@@ -19,12 +19,12 @@ ALL = [
     process(12, ppid=10, rank=1, gpus=(1,), job="77"),
     process(13, ppid=12, python=False, framework=""),
     process(14, ppid=12, job="78"),
-    process(20, uid=1001, user="bob", rank=0, gpus=(0,), job="77"),
+    process(20, uid=51001, user="bob", rank=0, gpus=(0,), job="77"),
     process(30, zombie=True),
 ]
 
 
-def pids(own: tuple[int, ...] = (), uid: int = 1000, admin: bool = False, **criteria: Any) -> list[int]:
+def pids(own: tuple[int, ...] = (), uid: int = 51000, admin: bool = False, **criteria: Any) -> list[int]:
     found = select(Selector(**criteria), ALL, uid=uid, admin=admin, own=own)
     return [p.id.pid for p in found.allowed]
 
@@ -36,7 +36,7 @@ def pids(own: tuple[int, ...] = (), uid: int = 1000, admin: bool = False, **crit
         ({"pids": (10,)}, [10]),
         ({"pids": (10,), "children": True}, [10, 11, 12, 14]),
         ({"users": ("alice",)}, [11, 12, 14]),
-        ({"users": ("1000",)}, [11, 12, 14]),
+        ({"users": ("51000",)}, [11, 12, 14]),
         ({"jobs": ("77",)}, [11, 12]),
         ({"jobs": ("77", "78")}, [11, 12, 14]),
         ({"jobs": ("77",), "ranks": (1,)}, [12]),
@@ -64,13 +64,13 @@ def test_admins_may_all() -> None:
     ],
 )
 def test_others_are_named_apart_where_they_were_named(selector: Selector, told: list[int]) -> None:
-    found = select(selector, ALL, uid=1000, admin=False)
+    found = select(selector, ALL, uid=51000, admin=False)
     assert [p.id.pid for p in found.forbidden] == told
 
 
 def test_of_others_only_as_many_are_told_as_a_capture_may_have() -> None:
-    many = [process(11), *(process(100 + each, uid=1001, user="bob") for each in range(CAPTURE_TARGETS_MAX + 1))]
-    found = select(Selector(users=("alice", "bob")), many, uid=1000, admin=False)
+    many = [process(11), *(process(100 + each, uid=51001, user="bob") for each in range(CAPTURE_TARGETS_MAX + 1))]
+    found = select(Selector(users=("alice", "bob")), many, uid=51000, admin=False)
     assert ([p.id.pid for p in found.allowed], len(found.forbidden)) == ([11], CAPTURE_TARGETS_MAX)
 
 
@@ -88,7 +88,7 @@ def test_nothing_matches(criteria: dict[str, Any]) -> None:
 
 
 def test_a_missing_pid_among_others() -> None:
-    found = select(Selector(pids=(11, 99)), ALL, uid=1000, admin=False)
+    found = select(Selector(pids=(11, 99)), ALL, uid=51000, admin=False)
     assert ([p.id.pid for p in found.allowed], found.missing) == ([11], (99,))
 
 
@@ -153,7 +153,7 @@ def test_descendants_end_even_in_loops(pairs: list[tuple[int, int]]) -> None:
 def test_helpers_of_daemons_are_nobodys_program(command: str, serves: bool) -> None:
     helper = process(40, command=command)
     assert serves_profd(helper) is serves
-    found = select(Selector(users=("alice",)), [*ALL, helper], uid=1000, admin=False).allowed
+    found = select(Selector(users=("alice",)), [*ALL, helper], uid=51000, admin=False).allowed
     assert (40 in [p.id.pid for p in found]) is not serves
     # Who names it means it
-    assert select(Selector(pids=(40,)), [*ALL, helper], uid=1000, admin=False).allowed == [helper]
+    assert select(Selector(pids=(40,)), [*ALL, helper], uid=51000, admin=False).allowed == [helper]

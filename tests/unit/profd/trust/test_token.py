@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profd.trust.caller import Caller
 from profd.trust.token import TOKEN_BYTES_MAX, Tokens, Unidentified
 
-CALLER = Caller(uid=1000, gid=100, user="ada", admin=False, pid=4711, groups=(4, 27), start_ticks=99)
+CALLER = Caller(uid=51000, gid=100, user="ada", admin=False, pid=4711, groups=(4, 27), start_ticks=99)
 
 
 class Clock:
@@ -103,7 +103,7 @@ def test_a_process_that_lives_is_not_said_to_have_ended(given: int, now: int, sa
 
 def test_process_that_cannot_be_seen_is_trusted_until_expiry() -> None:
     issuer = tokens({})
-    hidden = Caller(uid=1000, gid=100, user="ada", admin=False, pid=0)
+    hidden = Caller(uid=51000, gid=100, user="ada", admin=False, pid=0)
     assert issuer.verify(issuer.issue(hidden)) == hidden
 
 

@@ -45,7 +45,7 @@ class FakeProc:
             (folder / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
         (folder / "net").mkdir()
 
-    def listens(self, table: str, local: str, inode: int, state: str = "0A", uid: int = 1000) -> None:
+    def listens(self, table: str, local: str, inode: int, state: str = "0A", uid: int = 51000) -> None:
         number = self.rows[table].count("\n")
         self.rows[table] += f"{number:4}: {local} 0:0 {state} 0:0 00:0 0 {uid} 0 {inode} 1 x\n"
 
