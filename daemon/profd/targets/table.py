@@ -27,7 +27,6 @@ from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
 from profd.targets.remembered import Remembered
-from profd.targets.selector import serves_profd
 from profd.targets.starts import starts
 
 COMMAND_CHARACTERS: Final = 4096
@@ -126,12 +125,10 @@ class ProcessTable:
 
     def as_its_user_sees(self, process: Process) -> Process:
         """A process, and of a private one its name, whether that is Python's, and what it says of itself where it has
-        attached: all else was read by privilege. A daemon's own helper keeps its command line, by which lists and
-        selectors leave it out: it says nothing of its user.
+        attached: all else was read by privilege.
         """
         if not process.private:
             return process
-        helper = serves_profd(process)
         python = _names_python("", process.command.partition(" ")[0].encode())
         public = Process(
             id=process.id,
@@ -139,7 +136,7 @@ class ProcessTable:
             uid=process.uid,
             gid=process.gid,
             user=process.user,
-            command=process.command if helper else f"[{process.name}]",
+            command=f"[{process.name}]",
             name=process.name,
             framework="python" if python else "",
             python=python,

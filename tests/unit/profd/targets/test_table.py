@@ -19,7 +19,6 @@ from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
 from profd.targets.process import Process, ProcessId
 from profd.targets.remembered import Remembered
-from profd.targets.selector import serves_profd
 from profd.targets.table import ProcessTable
 
 from tests.support.python_jobs import UNTIL_TOLD, process_of, running
@@ -109,17 +108,6 @@ def test_of_a_private_process_its_user_sees_what_it_says_of_itself(tmp_path: Pat
     (process,) = table.snapshot()
     seen = table.as_its_user_sees(process)
     assert (seen.rank, seen.job) == (9, "")
-
-
-def test_a_helper_of_a_daemon_is_known_as_one_to_its_user(tmp_path: Path) -> None:
-    """The server of errands is not dumpable: without its command line `ps` lists it as a program of the user."""
-    helper = ["python3", "-P", "-m", "profd.targets.errands.server", "17"]
-    Fake(tmp_path, 300, **{**SERVICE, "command": helper}).write()
-    table = ProcessTable(tmp_path)
-    (process,) = table.snapshot()
-    seen = table.as_its_user_sees(process)
-    assert (seen.private, seen.command, serves_profd(seen)) == (True, " ".join(helper), True)
-    assert (seen.rank, seen.job, seen.gpus) == (None, "", ())
 
 
 @pytest.mark.parametrize(("state", "stopped", "zombie"), [("T", True, False), ("t", True, False), ("Z", False, True)])
