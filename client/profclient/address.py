@@ -7,28 +7,42 @@ from __future__ import annotations
 
 import os
 
-from profclient.owners import is_ours
+from profclient.owners import open_above, stay_ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
 SYSTEM_SOCKET = "/run/profd/profd.sock"
+_UNASKED = (
+    "None is looked for where XDG_RUNTIME_DIR, XDG_STATE_HOME or HOME lead: another user could have put one there.\n"
+)
 
 
 def user_socket() -> str:
-    """The socket of `profd --user` for this uid; empty where that would lie in a folder of somebody else's.
-
-    `su` and `sudo` can leave root with the variables of whoever called them: what listens there is that user's, and
-    would be given what root's processes record.
-    """
+    """The socket of `profd --user` for this uid; empty where another user could have put one there."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.path.isdir(runtime) and is_ours(runtime):
-        return os.path.join(runtime, "profd", "profd.sock")
-    given, home = os.environ.get("XDG_STATE_HOME"), os.path.expanduser("~")
-    if not is_ours(given or home):
+    if runtime and (found := in_runtime(runtime)):
+        return found
+    if given := os.environ.get("XDG_STATE_HOME"):
+        return _socket_in(given)
+    return _socket_in(os.path.expanduser("~"), ".local", "state")
+
+
+def in_runtime(folder: str) -> str:
+    """The socket of a user's own daemon in this runtime directory; empty where there is none or it may be another's."""
+    return _socket_in(folder) if os.path.isdir(folder) else ""
+
+
+def _socket_in(base: str, *below: str) -> str:
+    """Empty unless base and all folders on are this user's or root's, so that nobody else put a socket there.
+
+    `su` and `sudo` can leave root with the variables of whoever called them, and a job may have `/tmp` in them, where
+    the first user who makes `profd` has it: what listens there would be given what others' processes record.
+    """
+    if not stay_ours(base, *below, "profd") or (os.geteuid() == 0 and open_above(base)):
         return ""
-    return os.path.join(given or os.path.join(home, ".local", "state"), "profd", "profd.sock")
+    return os.path.join(base, *below, "profd", "profd.sock")
 
 
 def candidates() -> list[str]:
@@ -62,7 +76,8 @@ def found() -> str:
         if os.path.exists(path):
             return path
     places = " or ".join(looked)
+    unasked = "" if len(looked) > 1 or os.environ.get("PROFD_ADDRESS") else _UNASKED
     raise UnreachableError(
-        f"no profd listens at {places}.\n"
+        f"no profd listens at {places}.\n{unasked}"
         "Start one with `profd --user`, or name it with PROFD_ADDRESS=unix:/path/profd.sock."
     )

@@ -43,6 +43,8 @@ def token_answer(control: str | os.PathLike[str]) -> bytes:
         import json  # seldom: it takes 3 ms
 
         answer = json.loads(said or b"{}")
+        if not isinstance(answer, dict):
+            raise ValueError("what it says is no answer of a profd")
         if "token" in answer:
             return said
     except PermissionError as error:
@@ -57,7 +59,7 @@ def token_answer(control: str | os.PathLike[str]) -> bytes:
             f"profd is there, but has said nothing at {control} for {CONTROL_TIMEOUT_SECONDS:g} s. "
             "Try again; where it stays so it is stuck, and its operator can restart it."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreachableError(
             f"no profd answers at {control} ({error}).\nIs it running? Start one with `profd --user`."
         ) from error

@@ -13,14 +13,6 @@ _NOBODY = 65534  # as whom a user namespace shows those that it has no number fo
 _ALL = ["0", "0", "4294967295"]
 
 
-def is_ours(folder: str) -> bool:
-    """Whether it exists, and belongs to this user or to root."""
-    try:
-        return os.stat(folder).st_uid in (0, os.geteuid())
-    except OSError:
-        return False
-
-
 def are_ours(base: str, *below: str) -> bool:
     """Whether `base` and what is there of the folders `below` it, each in the one before, are this user's or root's.
 
@@ -34,6 +26,16 @@ def are_ours(base: str, *below: str) -> bool:
         for name in below:
             places.append(os.path.join(places[-1], name))
     return all(_is_closed(place) for place in places if os.path.lexists(place))
+
+
+def stay_ours(base: str, *below: str) -> bool:
+    """`are_ours`, and what of these is not there yet cannot be made by somebody else, as in `/tmp`."""
+    if not are_ours(base, *below):
+        return False
+    last = whole = os.path.abspath(os.path.join(base, *below))
+    while not os.path.lexists(last):
+        last = os.path.dirname(last)
+    return last == whole or not os.stat(last).st_mode & stat.S_IWOTH
 
 
 def open_above(path: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from profclient import _recorder, agent
+from profclient import _recorder, agent, temporary
 from profclient.errors import BusyError, ClientError, UnreachableError
 
 ARENA_BYTES = 64 << 20
@@ -126,7 +126,10 @@ class _ByItself:
     """The recorder, emptied by a process of its own into a file that the engine then reads."""
 
     def __init__(self, options: tuple[str, ...]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="profd-profile-")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="profd-profile-", dir=temporary.place())
+        except OSError as error:
+            raise ClientError(f"nothing is recorded into {error.filename}: {error.strerror}.") from error
         self._file = os.path.join(self._folder.name, "chunks")
         asked = (*options, "torch") if "torch" in sys.modules else options
         sources = _RANGES

@@ -17,6 +17,7 @@ from profclient.fleet.records import Record
 from profclient.layout import CaptureFolder, bytes_of
 
 PARTIAL = 6
+MISSING_SHOWN = 100  # processes and hosts: one host may name thousands, with a sentence about each
 
 
 def check(folder: Path, fleet_id: str) -> None:
@@ -40,9 +41,12 @@ def print_gathered(written: dict[str, Any], folder: Path) -> None:
     """Print what came, what is missing, and what answers about it."""
     count = counted(len(written["traces"]), "trace")
     say(f"{folder / ('capture=' + written['capture'])}: {count}, {size(bytes_of(written['traces']))}")
-    for one in written["missing"]:
+    missing = written["missing"]
+    for one in missing[:MISSING_SHOWN]:
         rank = "" if one["rank"] is None else f" rank {one['rank']}"
         say(f"  missing  {one_line(one['host'] + rank + ': ' + one['why'])}")
+    if len(missing) > MISSING_SHOWN:
+        say(f"  missing  … and {len(missing) - MISSING_SHOWN:,} more; --json has all")
     if written["traces"]:
         elsewhere = f"profctl --store {shlex.quote(str(folder))} top …"
         say(f"next: profctl top {written['capture']} --by rank; elsewhere {elsewhere}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any, Final
 from profproto.v1 import capture_pb2 as pb
 
 from profclient.errors import ClientError, Interrupted, NotFoundError, UnreachableError
-from profclient.fleet import clocks, machine, steps
+from profclient.fleet import clocks, ends, machine, steps
 from profclient.fleet.host import Disconnected, Host
 from profclient.fleet.messages import sentence
 from profclient.fleet.sample import SAMPLE, SAMPLED_ABOVE, spread
@@ -68,12 +69,16 @@ class Drive:
         self._events: asyncio.Queue[machine.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hosts: dict[str, Host] = {}
-        self._slowest_ns = self._reference_ns = 0
+        self._answers_ns: list[int] = []  # how long estimates took
+        self._reference_ns = 0
         self._stop_asked = self._gone = False
         self._order = FleetOrder("", pb.Selector(), pb.Options())
         self.fleet = machine.Fleet(way.hosts)
         self.boundary_ns: int | None = None
         self.meeting = steps.Meeting(None)  # of all ranks, where steps were asked for
+        self._due_ns: dict[
+            str, int
+        ] = {}  # by when the capture of a host that began is over, by the monotonic clock here
         self._paces: dict[str, list[tuple[int | None, steps.StepProgress]]] = {}  # of hosts' processes, with ranks
         self.sampled_of = 0  # ranks; 0: all are recorded
 
@@ -231,7 +236,7 @@ class Drive:
         steps_too = bool(options.iterations or self._order.sample)  # of a sample: how long those of the others take
         request = pb.EstimateCaptureRequest(selector=self._order.selector, options=options, steps=steps_too)
         answer: pb.EstimateCaptureResponse = await host.call("EstimateCapture", request)
-        self._slowest_ns = max(self._slowest_ns, time.monotonic_ns() - begun)
+        self._answers_ns.append(time.monotonic_ns() - begun)
         self._paces[host.name] = [_pace(one, begun) for one in answer.targets if one.source]
         return answer
 
@@ -256,9 +261,13 @@ class Drive:
         )
 
     def _begin(self, instruction: machine.Begin) -> None:
-        """One moment for all: far enough ahead for the slowest answer, once for each turn of hosts."""
+        """One moment for all: far enough ahead for an answer in each turn of hosts, and for the slowest one.
+
+        A slow host takes one place of many in a turn, and not one in each of the others.
+        """
         turns = -(-len(instruction.hosts) // self.way.fanout)
-        ahead = max(self._order.lead_ns, LEAD_MIN_NS + 2 * turns * self._slowest_ns)
+        usual_ns = statistics.median_high(self._answers_ns)
+        ahead = max(self._order.lead_ns, LEAD_MIN_NS + 2 * ((turns - 1) * usual_ns + max(self._answers_ns)))
         self._reference_ns = clocks.reference_ns(self.clocks)
         self.boundary_ns = clocks.boundary_ns(time.time_ns(), ahead, self._reference_ns)
         self.meeting = self._meeting(instruction.hosts, time.monotonic_ns() + ahead)
@@ -282,7 +291,9 @@ class Drive:
             return await self._started(self._hosts[name])
 
     async def _started(self, host: Host) -> machine.Event:
-        capture = await host.call("StartCapture", self._request(host))
+        request = self._request(host)
+        capture = await host.call("StartCapture", request)
+        self._expect(host, request.options)
         if capture.HasField("fleet"):
             return self._begun(host.name, capture)
         await host.call("StopCapture", pb.CaptureRef(id=capture.id))  # nobody would find it again
@@ -322,9 +333,24 @@ class Drive:
             if not began:
                 return await self._started(host)
             capture = await host.call("GetCapture", pb.CaptureRef(id=self._order.id))
+        self._expect(host, capture.options)  # of one that another command began; our own are kept
         return self._begun(name, capture)
 
+    def _expect(self, host: Host, options: pb.Options) -> None:
+        ahead_ns = host.clock.offset_ns if host.clock is not None else 0
+        self._due_ns.setdefault(host.name, time.monotonic_ns() + ends.longest_ns(options, time.time_ns() + ahead_ns))
+
     async def _watch(self, name: str) -> machine.Event:
+        """Until its capture is over, or should be: a host that never says so is not waited for without end."""
+        left_ns = self._due_ns[name] - time.monotonic_ns()
+        try:
+            async with asyncio.timeout(max(0.0, left_ns / 1e9)):
+                return await self._watched(name)
+        except TimeoutError:
+            late = f"{ends.ENDS_NS / 1e9:g} s after its window had to end it has not said that the capture is over"
+            return machine.Overdue(name, late)
+
+    async def _watched(self, name: str) -> machine.Event:
         async for capture in self._hosts[name].watch(pb.WatchCaptureRequest(id=self._order.id)):
             self._events.put_nowait(machine.Changed(name, capture, live(capture)))
             if not live(capture):

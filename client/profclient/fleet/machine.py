@@ -2,6 +2,7 @@
 
     finding ─Found─► preparing ─Prepared─► ready ─(all have answered)─► beginning ─Began─► recording ─Changed─► over
       before Began: ─Nothing─► nothing, ─Out─► out          then: ─Broke─► Resume, Began again; at last lost
+                                                                  ─Overdue─► lost
     asked (`resumed`) ─Began─► recording, over
 
 Nothing begins before each host has answered or is out. The hosts that are out are known then, and named. A capture
@@ -106,11 +107,19 @@ class Broke:
 
 
 @dataclass(frozen=True, slots=True)
+class Overdue:
+    """The capture there should be over by now, and the host does not say so."""
+
+    host: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The user wants it to end, on every host."""
 
 
-Event = Found | Prepared | Nothing | Began | Changed | Out | Broke | Stop
+Event = Found | Prepared | Nothing | Began | Changed | Out | Broke | Overdue | Stop
 
 
 # --- instructions ---
@@ -240,6 +249,8 @@ class Fleet:
                 return self._begin_when_all_have_answered()
             case Broke():
                 return self._broke(state, event)
+            case Overdue() if state.stand is Stand.RECORDING:
+                state.stand, state.why, state.kind = Stand.LOST, event.why, "timeout"
         return []
 
     def _prepared(self, state: HostState, event: Prepared) -> list[Instruction]:

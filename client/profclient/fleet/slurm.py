@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from profclient.errors import ClientError, NotFoundError, UnreachableError, UsageError
 from profclient.text import printable
 
 ANSWER_SECONDS: Final = 30.0
+ANSWER_BYTES_MAX: Final = 16 << 20  # a record of a job on 10,000 nodes has some 100 kB
+_READ_BYTES: Final = 64 * 1024
 UNASKED_SECONDS: Final = 5.0  # for a question that the user did not ask
 _ID: Final = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?", re.ASCII)
 _COMPONENT: Final = re.compile(r"(\d{1,10})\+(\d{1,10})", re.ASCII)
@@ -166,13 +170,38 @@ async def unfit(hosts: Sequence[str]) -> dict[str, str]:
 def _asked(*command: str, seconds: float = ANSWER_SECONDS) -> tuple[str, str]:
     """What it printed, and what it said where it failed. Raises UnreachableError."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
-        )
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            try:
+                said, error = _heard(process, command[0], time.monotonic() + seconds)
+            finally:
+                process.kill()
     except OSError as error:
         why = f"{command[0]} cannot be run ({error.strerror}): is this a node of the cluster?"
         raise UnreachableError(why) from error
     except subprocess.TimeoutExpired as error:
         why = f"Slurm's controller has not answered {command[0]} for {seconds:g} s."
         raise UnreachableError(why) from error
-    return done.stdout, (done.stderr or f"exit code {done.returncode}") if done.returncode else ""
+    return said, (error or f"exit code {process.returncode}") if process.returncode else ""
+
+
+def _heard(process: subprocess.Popen[bytes], name: str, deadline: float) -> tuple[str, str]:
+    """All that it says, to its end. Raises TimeoutExpired; UnreachableError where it says more than is kept."""
+    found: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+    with selectors.DefaultSelector() as waiting:
+        for pipe in found:
+            waiting.register(pipe, selectors.EVENT_READ)
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, deadline - time.monotonic()))
+            if not ready or time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(name, 0)
+            for key, _ in ready:
+                if not (piece := os.read(key.fd, _READ_BYTES)):
+                    waiting.unregister(key.fileobj)
+                found[key.fileobj] += piece
+                if len(found[key.fileobj]) > ANSWER_BYTES_MAX:
+                    raise UnreachableError(f"{name} says more than {ANSWER_BYTES_MAX >> 20} MiB: no controller does.")
+    process.wait(max(0.001, deadline - time.monotonic()))
+    said, error = (bytes(one).decode(errors="replace") for one in found.values())
+    return said, error

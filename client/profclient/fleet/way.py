@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from profclient import temporary
 from profclient.errors import ClientError, UnreachableError, UsageError
 from profclient.fleet import slurm
 from profclient.fleet.carrier import Alone, Carrier
@@ -87,7 +88,7 @@ async def reachable(way: Way) -> AsyncIterator[dict[str, Host]]:
     """The hosts, none of them reached yet; all are left at the end."""
     _make_room(len(way.hosts))
     steps: dict[str, Steps] = {}
-    with tempfile.TemporaryDirectory(prefix="pf-") as folder:
+    with _folder() as folder:
         longest = Path(folder, str(len(way.hosts)))
         if len(str(longest).encode()) > _SOCKET_PATH_MAX:
             raise UsageError(f"TMPDIR is too long for sockets in it: {folder}. Set it to another, such as /tmp.")
@@ -100,6 +101,14 @@ async def reachable(way: Way) -> AsyncIterator[dict[str, Host]]:
         finally:
             await asyncio.gather(*(host.leave() for host in found.values()))
             await asyncio.gather(*(one.close() for one in steps.values()))
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """For the sockets that lead to daemons: who listens in their place would be given our tokens. Raises UsageError."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="pf-", dir=temporary.place())
+    except OSError as error:
+        raise UsageError(f"{error.filename} is no place for sockets: {error.strerror}.") from error
 
 
 async def _carrier(way: Way, steps: dict[str, Steps], name: str) -> Carrier:

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
+from profclient import temporary
 from profclient.torch import observer
 
 _FILE: Final = "torch.json"
@@ -98,7 +99,7 @@ _directories: list[tuple[int, str]] = []  # by the process that made them
 
 def _directory() -> str:
     """A new one of our own, so that nobody else can put a link where torch writes."""
-    made = tempfile.mkdtemp(prefix="profd-torch-")
+    made = tempfile.mkdtemp(prefix="profd-torch-", dir=temporary.place())
     _directories.append((os.getpid(), made))
     return made
 

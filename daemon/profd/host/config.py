@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from profclient import address
 
 from profd.errors import BadInput
 from profd.host import variables
@@ -343,10 +344,7 @@ def _user_state(environ: Mapping[str, str]) -> Path:
 
 def _user_socket(environ: Mapping[str, str], state_dir: Path) -> Path:
     runtime = environ.get("XDG_RUNTIME_DIR")
-    # As profclient.address: of `su` and `sudo` root may still have the caller's, who could put another socket there.
-    if runtime and Path(runtime).is_dir() and Path(runtime).stat().st_uid in (0, os.geteuid()):
-        return Path(runtime) / "profd" / "profd.sock"
-    return state_dir / "profd.sock"
+    return Path((runtime and address.in_runtime(runtime)) or state_dir / "profd.sock")
 
 
 def _disabled_file(state_dir: Path, user: bool) -> Path:

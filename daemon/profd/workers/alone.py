@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from profd.errors import WorkerDied
+from profclient import temporary
+
+from profd.errors import Denied, WorkerDied
 from profd.kernel.identity import SAME, WorkerIdentity
 from profd.limits import WORKER_MEMORY_BYTES
 from profd.workers.child import Child, WorkerGone, WorkerSettings
@@ -66,7 +68,11 @@ class Alone:
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[Path]:
-        scratch = Path(tempfile.mkdtemp(prefix="profd-alone-"))
+        """A folder for its files, which is its owner's. Raises Denied where another user could exchange it."""
+        try:
+            scratch = Path(tempfile.mkdtemp(prefix="profd-alone-", dir=temporary.place()))
+        except PermissionError as error:
+            raise Denied(f"{error.filename} is no place for what root's worker writes: {error.strerror}.") from error
         try:
             if self._owner.uid is not None:
                 os.chown(scratch, self._owner.uid, -1 if self._owner.gid is None else self._owner.gid)

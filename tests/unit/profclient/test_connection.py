@@ -40,6 +40,26 @@ def test_nobody_there(tmp_path):
         control.token(tmp_path / "control.sock")
 
 
+@pytest.mark.parametrize(
+    "said", [b"[1, 2]", b"7", b"null", b"[" * 30_000, b"\xff"], ids=["list", "number", "null", "deep", "no text"]
+)
+def test_what_is_no_answer_of_a_daemon_is_an_error_with_the_place(tmp_path, said):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as anybodys:
+        anybodys.bind(str(tmp_path / "s"))
+        anybodys.listen(1)
+
+        def answer() -> None:
+            with anybodys.accept()[0] as asking:
+                asking.send(said)
+
+        with ExitStack() as stack:
+            answering = threading.Thread(target=answer)
+            answering.start()
+            stack.callback(answering.join)
+            with pytest.raises(UnreachableError, match=str(tmp_path)):
+                control.token(tmp_path / "s")
+
+
 def test_a_refusal_is_told(monkeypatch, tmp_path):
     class Refusing:
         def __init__(self, *_): ...

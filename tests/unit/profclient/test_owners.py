@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from profclient.owners import are_ours, is_ours, open_above
+from profclient.owners import are_ours, open_above, stay_ours
 
 ALICE = 52400
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
@@ -23,12 +23,23 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def test_a_folder_of_ours_in_one_of_theirs_is_not_out_of_their_reach(theirs: Path) -> None:
-    assert is_ours(str(theirs / "ours"))
     assert open_above(str(theirs / "ours")) == str(theirs)
     assert open_above(str(theirs / "ours" / "not" / "there")) == str(theirs)
     assert are_ours(str(theirs.parent))
     assert not are_ours(str(theirs.parent), "theirs", "ours")
     assert not are_ours(str(theirs / "not there"), "below")
+
+
+def test_what_is_missing_in_a_folder_of_all_users_is_whoever_s_comes_first(tmp_path: Path) -> None:
+    """As of `/tmp`: nobody can take ours away there, and anybody can be there before us."""
+    tmp_path.chmod(0o1777)
+    assert are_ours(str(tmp_path), "a", "b")
+    assert not stay_ours(str(tmp_path), "a", "b")
+    (tmp_path / "a").mkdir(mode=0o700)
+    assert stay_ours(str(tmp_path), "a", "b")
+    os.chown(tmp_path / "a", ALICE, ALICE)
+    assert not stay_ours(str(tmp_path), "a", "b")
+    assert not stay_ours(str(tmp_path), "a")
 
 
 def test_a_link_counts_where_it_lies_and_where_it_leads(theirs: Path) -> None:

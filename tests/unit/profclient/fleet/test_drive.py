@@ -35,6 +35,7 @@ class PlayedHost:
         self.knows_fleets = True
         self.reached = 0
         self.ranks = range(0)
+        self.takes_ns, self.passed = 0, [0]  # to answer, and the time that this adds to
 
     async def reach(self, *, clock: bool = False) -> None:
         self.reached += 1
@@ -48,6 +49,7 @@ class PlayedHost:
         self.asked.append((method, request))
         self._fail(method)
         if method == "EstimateCapture":
+            self.passed[0] += self.takes_ns
             of_ranks = [
                 pb.TargetEstimate(source="sdk", target=pb.TargetStatus(rank=rank), steps=self.steps(rank, request))
                 for rank in self.ranks
@@ -158,6 +160,22 @@ async def test_steps_of_ranks_that_are_not_recorded_are_told_as_they_were_before
     drive = Drive(Way(("a", "b"), "x {host}"))
     await drive.record(replace(ORDER, options=pb.Options(iterations=5), sample=0))
     assert drive.step_times == []
+
+
+async def test_one_slow_host_is_waited_for_once_and_not_for_each_turn(hosts, monkeypatch):
+    """GIVEN hosts that are spoken to one at a time WHEN one takes 50 s to answer THEN the windows begin 103 s later.
+
+    That is twice the 51 s of all, and not twice 50 s for each of ten.
+    """
+    passed = [0]
+    for number in range(10):
+        played = hosts[f"h{number}"] = PlayedHost(f"h{number}")
+        played.takes_ns, played.passed = SECOND // 9 if number else 50 * SECOND, passed
+    del hosts["a"], hosts["b"]
+    monkeypatch.setattr("profclient.fleet.drive.time.monotonic_ns", lambda: passed[0])
+    async with asyncio.timeout(60):
+        await Drive(Way(tuple(hosts), "x {host}", fanout=1)).record(ORDER)
+    assert {begins(host) for host in hosts.values()} == {203 * SECOND}
 
 
 async def test_a_longer_lead_is_kept(hosts):

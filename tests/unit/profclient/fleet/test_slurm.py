@@ -1,5 +1,7 @@
 """What Slurm's words mean; tests/integration/slurm has a real one."""
 
+import os
+
 import pytest
 from profclient.errors import NotFoundError, UnreachableError, UsageError
 from profclient.fleet import slurm
@@ -88,3 +90,32 @@ async def test_nodes_that_the_controller_says_are_down(monkeypatch, tmp_path):
     (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'n1|mixed\\nn2|down\\nn3|idle*\\nn4|draining\\n'\n")
     (tmp_path / "sinfo").chmod(0o755)
     assert list(await slurm.unfit(["n1", "n2", "n3", "n4"])) == ["n2", "n3"]
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("head -c 64000000 /dev/zero", "more than 16 MiB: no controller does"),
+        ("head -c 64000000 /dev/zero >&2", "more than 16 MiB: no controller does"),
+        ("while :; do echo JobId=7; done", "has not answered scontrol for 0.2 s|more than 16 MiB"),
+        ("exec >&- 2>&-; exec sleep 600", "has not answered scontrol for 0.2 s"),
+    ],
+    ids=["much", "much of an error", "without end", "nothing, and stays"],
+)
+def test_what_no_controller_answers_ends_soon(tmp_path, monkeypatch, says, why):
+    """Whatever `scontrol` is on the path: its words are not all kept before the first is read."""
+    program = tmp_path / "scontrol"
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(UnreachableError, match=why):
+        slurm.job("7", 0.2 if "0.2" in why else 60.0)
+
+
+def test_an_answer_is_told_with_the_end_of_its_command(tmp_path, monkeypatch):
+    for name, says in (("scontrol", "echo nothing of use"), ("squeue", "printf 'no \\377 way' >&2; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{says}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(UnreachableError, match="squeue failed: no � way"):
+        slurm.job("7")

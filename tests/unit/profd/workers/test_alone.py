@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from profd import offline
-from profd.errors import JobFailed
+from profd.errors import Denied, JobFailed
 from profd.kernel.identity import SAME, WorkerIdentity, unreadable
 from profd.store.store import Store, StoreLimits
 from profd.workers import confine, landlock
@@ -100,3 +100,18 @@ def test_an_upgrade_by_root_is_confined_and_a_trace_stays_its_owners(
     assert done == {"anew": [], "others": 1, "damaged": [f"trace {OLD[0]}: its owner_uid would be another"]}
     monkeypatch.undo()
     assert offline.run("upgrade", root, offline.Request(b"{}")) == {"anew": [OLD[0]], "others": 1, "damaged": []}
+
+
+async def test_nothing_is_given_away_where_another_user_can_put_a_link_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a root shell with another user's TMPDIR WHEN their traces are read THEN no folder there is given to them.
+
+    By a link in its place it would be any file of the host.
+    """
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", BOB.uid, BOB.gid)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "theirs"))
+    with pytest.raises(Denied, match="another user can exchange what is made there"):
+        await Alone(KNOWN, [], WorkerIdentity(BOB.uid, BOB.gid)).run("reached", {"paths": []})
+    assert not list((tmp_path / "theirs").iterdir())
