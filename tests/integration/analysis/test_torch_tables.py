@@ -19,7 +19,7 @@ from tests.support.importing import import_trace
 from tests.support.tables import chrome_records, nanoseconds
 
 CAPTURE = Path(__file__).with_name("torch_capture.py")
-CAPTURE_SECONDS = 120
+CAPTURE_SECONDS = 600  # it imports torch and records ten times, beside whatever else runs: 120 were too few at load 30
 CAPTURES = ["plain", "steps", "shapes", "shapes+stacks", "memory", "stacks+memory+steps", "threads+shapes", "symbols"]
 WITH_CALL_STACKS = ["verbose+stacks", "verbose+stacks+memory+threads"]
 STACK_FRAMES = 5  # as in torch_capture

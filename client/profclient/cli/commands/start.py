@@ -18,7 +18,7 @@ from profclient.cli.estimate_view import estimates_json, print_estimates
 from profclient.cli.fleet_options import job_options, way
 from profclient.cli.interrupts import interrupts
 from profclient.cli.options import capture_options, json_option, options, selector, selector_options
-from profclient.cli.output import emit_json, say
+from profclient.cli.output import emit_json, one_line, say
 from profclient.cli.summary_view import print_capture
 from profclient.cli.units import parse_duration_ns
 from profclient.connection import Daemon
@@ -101,6 +101,8 @@ def start(
         request = capture_pb2.StartCaptureRequest(
             request_id=request_id or uuid.uuid4().hex, selector=chosen, options=asked, open_ended=open_ended
         )
+        if asked.force:
+            _say_risks(daemon, chosen, asked)
         if detach:
             capture = daemon.call(daemon.captures.StartCapture, request)
         else:
@@ -160,6 +162,14 @@ def _on_hosts(
     if dry_run:
         return fleet_commands.dry_run(hosts, order, as_json)
     return fleet_commands.start(hosts, order, detach=detach, timeout=timeout, as_json=as_json, to=to)
+
+
+def _say_risks(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options) -> None:
+    """What may happen to the jobs, as the plans of their sources have it: whoever insists hears it beforehand."""
+    request = capture_pb2.EstimateCaptureRequest(selector=chosen, options=asked)
+    estimates = daemon.call(daemon.captures.EstimateCapture, request).targets
+    for risk in dict.fromkeys(risk for estimate in estimates for risk in estimate.risks):
+        say(f"warning: {one_line(risk)}")
 
 
 def _dry_run(daemon: Daemon, chosen: capture_pb2.Selector, asked: capture_pb2.Options, as_json: bool) -> None:
