@@ -340,6 +340,7 @@ AGENT_PACKETS_WAITING_MAX: Final = 512  # of one agent, read at once: more than 
 AGENT_PACKET_UNIT_BYTES: Final = 1024  # a larger packet counts as several
 AGENT_UNITS_PER_UID_PER_SECOND: Final = 1000.0  # of all agents of a user: an armed one says one thing a second or five
 AGENT_UNITS_BURST: Final = 4096  # AGENTS_PER_UID_MAX come back at once, with up to four units each
+FREED_AT_ONCE_BYTES: Final = 256 * 1024  # of a memfd or a file without a name, in 0.1 ms: larger ones a thread frees
 RECALL_BYTES_MAX: Final = 8 * MiB  # what a flight recorder remembers: 2,000 collectives are 0.4 to 0.9 MB of JSON
 RECALL_NUMBERS_BYTES_MAX: Final = 256 * 1024  # of the numbers alone: some 100 bytes a group
 RECALLED_BYTES_MAX: Final = 64 * MiB  # that all processes of one question remember; their worker reads them one by one

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from typing import Any
 
@@ -18,7 +19,7 @@ from profd.workers.jobs import Job, Progress
 
 JOBS = {
     name: f"tests.support.jobs:{name}"
-    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "glance", "reach", "garble")
+    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "glance", "reach", "garble", "aside")
 }
 
 
@@ -70,6 +71,14 @@ def glance(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str
 def spin(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
     """Use the CPU for ever, in code that hears no signal."""
     return {"sum": sum(itertools.repeat(1))}
+
+
+def aside(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Write a temporary file of so many bytes, and never end."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(args["bytes"]))
+        file.flush()
+        return spin(args, fds, progress)
 
 
 def hoard(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

@@ -47,12 +47,13 @@ def write_merged(merged: Merged, out: BinaryIO, progress: Progress) -> int:
 
 
 class _Spool:
-    """A nameless file, on the daemon's disk, until all of a trace is in it."""
+    """A file on the daemon's disk, until all of a trace is in it."""
 
     def __init__(self) -> None:
         self._place = Path(tempfile.gettempdir())
         with disk(self._place):
-            self._kept = tempfile.TemporaryFile(prefix="profd-archive-")  # noqa: SIM115 - closed at the end
+            # With a name, by which the daemon sees how large it is.
+            self._kept = tempfile.NamedTemporaryFile(prefix="profd-archive-")  # noqa: SIM115 - closed at the end
         self._bytes = 0
         self.file = cast(BinaryIO, self)  # of which a writer uses `write` alone
 

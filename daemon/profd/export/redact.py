@@ -11,6 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,8 @@ import numpy as np
 
 from profd.events import NO_CODE, Dictionary, EventTable, Kind, Tracks
 from profd.events.table import ArgColumn
+from profd.model.remembered import Remembered
+from profd.model.run_times import RunTimes
 from profd.query import rules
 from profd.segments import plain_json
 from profd.segments.columns import CODED_ARGS
@@ -205,8 +208,23 @@ class _Words:
             truncated=self.plain(meta.truncated),
             top_level=self.deep(top_level),
             tracks=Tracks(self.deep(processes), self.deep(meta.tracks.threads)),
+            gpu=self.deep(meta.gpu),
+            versions=self.deep(meta.versions),
+            run_times=self._run_times(meta.run_times),
+            remembered=self._remembered(meta.remembered),
             args=[key for key in meta.args if not self._values or key[1] not in CODED_ARGS or key[0] in _PAIRING_ARGS],
         )
+
+    def _run_times(self, times: RunTimes) -> RunTimes:
+        """A program names its threads as it likes."""
+        threads = [replace(thread, name=self.plain(thread.name)) for thread in times.threads]
+        return replace(times, threads=threads, names=self.deep(times.names))
+
+    def _remembered(self, remembered: Remembered) -> Remembered:
+        """Groups of collectives are arguments of events elsewhere."""
+        if self._values:
+            return Remembered()
+        return Remembered([replace(call, group=self.plain(call.group)) for call in remembered.calls])
 
     def _path(self, text: str) -> str:
         extension = _EXTENSION.search(text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -16,6 +16,7 @@ from profd.fairness.few import Few
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
 from profd.importing.ingest import Input, OnProgress, RunJob, check_raw, ingest
+from profd.kernel.freeing import Spool, let_go
 from profd.limits import CAPTURE_TRACES_MAX, PACKED_AT_ONCE, PACKED_AT_ONCE_PER_UID
 from profd.model.capture import Loss
 from profd.questions.packed import PACKED, Layout, pack
@@ -54,12 +55,14 @@ class Library(ReadLibrary):
         """The job of a capture, by what was kept of its traces alone; None where that does not answer it."""
         names = ["trace", *(other.name for other in asked.question.others)]
         places = {directory(name) for name in names} | {index(name) for name in names}
-        with os.fdopen(os.memfd_create("profd-kept"), "rb") as kept:
-            layouts = await in_thread(asked.holder, _packed, asked, names, kept.fileno())
+        with contextlib.ExitStack() as held:
+            kept = os.memfd_create("profd-kept")
+            held.callback(let_go, kept)
+            layouts = await in_thread(asked.holder, _packed, asked, names, kept)
             if layouts is None:
                 return None
             others = {name: value for name, value in asked.arguments.items() if name not in places}
-            found = await self._run_job(asked.question.name, {**others, PACKED: layouts}, [*fds, kept.fileno()])
+            found = await self._run_job(asked.question.name, {**others, PACKED: layouts}, [*fds, kept])
         return None if found.get("needs_events") else found
 
     async def pin(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
@@ -141,7 +144,7 @@ class Library(ReadLibrary):
     def spool(self) -> BinaryIO:
         """A nameless file on the store's disk for an import that arrives in pieces. Blocking; close it."""
         self.store.check_space()
-        return tempfile.TemporaryFile(dir=self.store.root)
+        return Spool(self.store.root)
 
     def claim(self, caller: Caller, what: str) -> Claim:
         """Of room on the store's disk for what a caller sends."""

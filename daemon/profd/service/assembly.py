@@ -277,6 +277,7 @@ class Daemon:
     async def _open_store(self) -> Store:
         store = await asyncio.to_thread(Store, self._config.state_dir, _store_limits(self._config))
         self._closing.callback(store.close)
+        self._pool.claim = lambda uid: store.space.claim(uid, "what this question writes aside")
         store.on_evicted = lambda trace: self._audit.write("trace.evict", trace.uid, trace=trace.id, bytes=trace.bytes)
         return store
 

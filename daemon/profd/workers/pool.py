@@ -22,14 +22,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from profd import limits
+from profd.disk.space import Claim
 from profd.errors import JobFailed, WorkerDied
 from profd.fairness.shares import Share, Shares
+from profd.fairness.to_the_end import to_the_end
 from profd.kernel import identity as identities
-from profd.limits import WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
+from profd.limits import DISK_LOOK_SECONDS, WORKER_CPU_SECONDS, WORKER_JOB_SECONDS, WORKER_MEMORY_BYTES, MiB
 from profd.targets.memory import MemoryLimits
 from profd.workers import cpu, gate
 from profd.workers.child import Child, WorkerGone, WorkerSettings
 from profd.workers.turns import NOBODY, OURS, JobKind, Turn, Turns
+from profd.workers.watched import watched
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
 RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
@@ -79,6 +82,7 @@ class WorkerPool:
         which jobs need that name directories of traces in one of the arguments `directories`. `beside`: see `Gate`.
         """
         self.size = size
+        self.claim: Callable[[int], Claim] | None = None  # of room for what a user's questions write aside
         self.on_waited: Callable[[JobKind, float], None] = lambda kind, seconds: None  # somebody had to, for a worker
         self._job_seconds = job_seconds
         self._jobs_per_worker = jobs_per_worker
@@ -149,7 +153,7 @@ class WorkerPool:
         self._quiet.clear()
         kept: Child | None = None
         try:
-            attempt = self._attempt(worker, job, args, fds, on_progress, timeout)
+            attempt = self._attempt(worker, turn, job, args, fds, on_progress, timeout)
             result = await (_left_to_end(attempt) if turn.kind is JobKind.GLANCE else attempt)
             self._done += 1
             kept = worker if self._good(worker) else None
@@ -259,6 +263,7 @@ class WorkerPool:
     async def _attempt(
         self,
         worker: Child,
+        turn: Turn,
         job: str,
         args: dict[str, Any],
         fds: Sequence[int],
@@ -268,7 +273,7 @@ class WorkerPool:
         seconds = self._job_seconds if timeout is None else timeout
         try:
             async with _admitted(worker.gate, args) as own, asyncio.timeout(seconds) as limit:
-                running = worker.run(job, own, fds, on_progress)
+                running = self._within_room(worker, turn, worker.run(job, own, fds, on_progress))
                 return await cpu.within(cpu.allowed(job, fds), worker.pid, running)
         except TimeoutError:
             if not limit.expired():
@@ -278,6 +283,24 @@ class WorkerPool:
             self._died += 1
             log.warning("worker died", extra={"job": job, "how": str(error), "stderr": worker.said()[-2000:]})
             raise WorkerDied(f"the worker running {job!r} {error}; `profctl retry` may help") from error
+
+    async def _within_room(
+        self, worker: Child, turn: Turn, running: Coroutine[Any, Any, dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The answer of a job, which is ended where what it writes aside has no room. Raises what `Claim.hold` does.
+
+        What a capture has recorded is never refused, and writes nothing there.
+        """
+        if self.claim is None or worker.gate is None or turn.kind in (JobKind.CAPTURE, JobKind.PUSHED):
+            return await running
+        own = worker.gate
+        with self.claim(turn.holder.uid) as claim:
+
+            def look() -> None:
+                if written := own.scratch_bytes():
+                    claim.hold(written, 1)
+
+            return await watched(running, DISK_LOOK_SECONDS, lambda: to_the_end(asyncio.to_thread(look)))
 
     def _good(self, worker: Child) -> bool:
         worn = worker.jobs >= self._jobs_per_worker or worker.rss_bytes > RSS_RECYCLE_BYTES

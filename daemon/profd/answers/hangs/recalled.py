@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from profd.answers.hangs.look import ProcessLook, Verdict
+from profd.kernel.freeing import let_go
 
 JUDGE_HANG: Final = "judge_hang"  # the name of the job that reads it
 
@@ -24,7 +25,7 @@ class Recalled:
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self.fd)
+        let_go(self.fd)
 
     def write(
         self, looks: Sequence[ProcessLook], dumps: Sequence[bytes | None], now_ns: int, world: int | None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import time
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -27,6 +26,7 @@ from profd.attached.agents.protocol import (
     steps_from_untrusted,
     wish_from_untrusted,
 )
+from profd.kernel.freeing import let_go
 from profd.limits import AGENT_RETURN_SECONDS, ARENA_STRINGS_BYTES, RECALL_BYTES_MAX, RECALL_NUMBERS_BYTES_MAX
 from profd.model.capture import ProgramSteps
 from profd.model.wish import Wish
@@ -198,7 +198,7 @@ class Agent:
     def give_up(self, arm: Arm) -> None:
         """For an answer that nobody has taken. The agent ends idle, whatever it answers: packets are read in order."""
         if arm.answer.done() and not arm.answer.cancelled() and arm.answer.exception() is None:
-            os.close(arm.answer.result().fd)
+            let_go(arm.answer.result().fd)
         arm.answer.cancel()
         if self._arm is arm:
             self.stop()
@@ -292,7 +292,7 @@ class Agent:
         """One packet of a registered agent. Raises Hostile."""
         with contextlib.ExitStack() as unused:
             if fd is not None:
-                unused.callback(os.close, fd)
+                unused.callback(let_go, fd)
             packet = parse_untrusted_packet(raw)
             if packet.kind == PacketKind.CHANGED:
                 self.hello = changed_from_untrusted(self.hello, packet)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
-import os
 import socket
 import time
 from typing import Final, Protocol
@@ -17,6 +16,7 @@ from typing import Final, Protocol
 from profd.attached.agents.allowance import Allowance
 from profd.attached.agents.porter import Relay
 from profd.attached.agents.protocol import Hostile
+from profd.kernel.freeing import let_go
 from profd.kernel.rights import received_descriptors
 from profd.limits import (
     AGENT_PACKET_BYTES_MAX,
@@ -196,4 +196,4 @@ class PorterLink:
 def _close(fds: list[int]) -> None:
     for fd in fds:
         with contextlib.suppress(OSError):
-            os.close(fd)
+            let_go(fd)

@@ -6,6 +6,7 @@ may lie: both may wait for as long as its sender likes. docs/decisions/0013-port
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import os
@@ -20,10 +21,13 @@ from typing import Final
 from profd import _host
 from profd.attached.agents import porter_calls
 from profd.kernel import passed
+from profd.kernel.freeing import let_go
+from profd.kernel.rights import received_descriptors
 from profd.limits import AGENTS_MAX, PORTER_ANSWERS_SECONDS, PORTER_IDLE_SECONDS
 
 _PROGRAM: Final = Path(str(_host.__file__)).with_name("profd-porter")
 _DESCRIPTORS: Final = 2 * AGENTS_MAX + 64
+_ANCILLARY_BYTES: Final = socket.CMSG_LEN(array.array("i").itemsize)  # of one descriptor
 _END_SECONDS: Final = 1.0  # until those that do not end are killed, and then left, where the daemon ends
 
 Identity = tuple[int, int] | None
@@ -46,6 +50,7 @@ class Relay:
 
     def close(self) -> None:
         """The porter closes the connection, behind what we have sent. Safe to repeat."""
+        _let_go_of_unread(self.socket)
         self.socket.close()
         self._porter.left(self)
 
@@ -243,6 +248,18 @@ class Porter:
         self._process.poll()  # None where it is still there: the daemon ends, and does not wait
         self._process.returncode = self._process.returncode or 0
         self._ended(self)
+
+
+def _let_go_of_unread(sock: socket.socket) -> None:
+    """What nobody has read may be the last descriptors of memory, which a close of the socket would free."""
+    with contextlib.suppress(OSError):  # closed already, or there is nothing more
+        sock.shutdown(socket.SHUT_RD)
+        while True:
+            said, ancillary, _, _ = sock.recvmsg(1, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+            for fd in received_descriptors(ancillary):
+                let_go(fd)
+            if not said:
+                return
 
 
 def end_all(porters: Collection[Porter]) -> None:

@@ -34,6 +34,7 @@ from profd.attached.agents.returning import Known, Returning
 from profd.errors import BadInput
 from profd.fairness.rare_line import RareLine
 from profd.fairness.shares import Holder, Refused, Share, Shares
+from profd.kernel.freeing import let_go
 from profd.kernel.peer import Peer
 from profd.kernel.pidfd import has_ended
 from profd.limits import (
@@ -252,7 +253,7 @@ class AgentRegistry:
         """HELLO has come. Takes `fd` in any case."""
         with contextlib.ExitStack() as unused:
             if fd is not None:
-                unused.callback(os.close, fd)
+                unused.callback(let_go, fd)
             if fd is not None and hello.armed:
                 check_untrusted_arena(fd)
             if self._has_come_back(greeting, hello):
@@ -367,7 +368,7 @@ class _Greeting:
             hello = hello_from_untrusted(packet)
         except Hostile:
             if fd is not None:
-                os.close(fd)
+                let_go(fd)
             raise
         self._registry._greeted(self, hello, fd)  # the two are one unit
 
@@ -449,7 +450,7 @@ def _ended(agent: Agent, pidfd: int) -> None:
 
 def _let_go(agent: Agent, epoch: int, fd: int) -> None:
     """Nobody knows this epoch: it ends here."""
-    os.close(fd)
+    let_go(fd)
     agent.take_up(epoch)
     agent.stop()
     agent.release()

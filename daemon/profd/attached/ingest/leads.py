@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from profd.attached.ingest.arena import chunks_untrusted
+from profd.kernel.freeing import let_go
 from profd.limits import LEAD_BYTES, LEADS_BYTES_MAX, LEADS_BYTES_PER_UID_MAX
 from profd.targets.errands import memory
 from profd.targets.errands.child import NoAnswer
@@ -115,7 +116,7 @@ class Leads:
         task = asyncio.get_running_loop().create_task(_with(ours, what))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: os.close(ours))  # also of one that was cancelled before it ran
+        task.add_done_callback(lambda _: let_go(ours))  # also of one that was cancelled before it ran
         return task
 
     async def _allocate(self, uid: int, fd: int, count: int) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from profd.kernel.environment import bare_environment
+from profd.kernel.freeing import let_go
 from profd.kernel.sealed import sealed
 from profd.limits import STREAMER_MESSAGE_BYTES_MAX
 from profd.targets import procfs
@@ -198,7 +199,7 @@ class StreamerProcess:
         """Send in order, now or when there is room; `fd` is closed then."""
         if self.given_up:
             if fd >= 0:
-                os.close(fd)
+                let_go(fd)
             return
         ids = {"incarnation": f"{key[0]:016x}", "epoch": f"{key[1]:016x}"}
         self._unsent.append((json.dumps({**message, **ids}).encode(), fd))
@@ -219,7 +220,7 @@ class StreamerProcess:
                 break
             self._unsent.popleft()
             if fd >= 0:
-                os.close(fd)
+                let_go(fd)
         self._stop_sending()
 
     def _stop_sending(self) -> None:
@@ -228,7 +229,7 @@ class StreamerProcess:
         while self._unsent:
             _, fd = self._unsent.popleft()
             if fd >= 0:
-                os.close(fd)
+                let_go(fd)
 
 
 def _groups(grpc_socket: Path) -> list[int]:

@@ -25,6 +25,7 @@ from profd.attached.ingest.intake import Intake
 from profd.attached.ingest.leads import Lead, Leads, Room
 from profd.attached.ingest.streamer_process import EXIT_SECONDS, NotStarted, Said, StreamerProcess
 from profd.kernel import nobody
+from profd.kernel.freeing import let_go
 from profd.kernel.identity import unreadable
 from profd.limits import STREAMER_RESTARTS_MAX
 from profd.targets.process import ProcessId
@@ -78,7 +79,7 @@ class Drain:
             self.lead.abandon()
         else:
             self.lead.end(self.fd)
-        os.close(self.fd)
+        let_go(self.fd)
         self.fd = -1
 
     def end(self, problem: str = "") -> None:

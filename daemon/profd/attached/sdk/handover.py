@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from profd.attached.sdk.arena_size import ArenaSizes
 from profd.attached.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS, Collecting
 from profd.attached.sdk.ports import Drain, Ingest, Intake, Streamers
 from profd.attached.sdk.remembered import Recalls
+from profd.kernel.freeing import let_go
 from profd.model.capture import Loss
 
 STEPS_AFTER: Final = 4  # the first of them was recorded in part
@@ -105,7 +105,7 @@ async def take_over(agent: Agent, arm: Arm, fd: int, directory: Path, parts: Sdk
                 drain = parts.streamers.drain(agent.uid, *key, fd)
                 ending.enter_context(contextlib.closing(drain))
             finally:
-                os.close(fd)
+                let_go(fd)
             stopped = await stop(agent, arm, TORCH_STOP_SECONDS)
             drain.may_be_written = not stopped and arm.gone != ""
             if not await empty(drain, intake, target_died=not stopped):

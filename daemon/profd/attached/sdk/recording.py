@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -28,6 +27,7 @@ from profd.attached.sdk.ports import Drain, Intake
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Lease
 from profd.gpu.states import GpuState
+from profd.kernel.freeing import let_go
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Loss, Options, Phase, RawFile, Reason, Recording, State
 from profd.sources.base import Session
@@ -140,7 +140,7 @@ class SdkRecorder:
         try:
             drain = self._parts.streamers.drain(self._process.uid, self._hello.incarnation, self._epoch, armed.fd)
         finally:
-            os.close(armed.fd)
+            let_go(armed.fd)
         with contextlib.closing(drain):
             self._phase("arm", int(arm.armed_at * 1e9))  # it records from then on, though our files may not be ready
             ending = await self._window(arm, intake, drain)

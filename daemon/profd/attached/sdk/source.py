@@ -25,6 +25,7 @@ from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
+from profd.kernel.freeing import let_go
 from profd.model.capture import Cost, Loss, Options, ProgramSteps, Reason, Recording, State, option_word
 from profd.model.newest import Newest
 from profd.observers.observers import Observers
@@ -354,7 +355,7 @@ class SdkSource(Source):
         arm = agent.take_up(epoch)
         orphan = self._orphans.get((agent.hello.incarnation, epoch))
         if orphan is None or orphan.process != agent.process:  # whatever it knows of another process's
-            os.close(fd)
+            let_go(fd)
             self._take_again(agent, epoch, "of before profd was restarted")
             agent.stop()
             agent.release()

@@ -15,6 +15,7 @@ import pytest
 from profd.errors import BadInput, Exhausted, ProfdError
 from profd.events import Kind, Tracks
 from profd.export.jobs import export_of_capture
+from profd.export.perfetto_archive import _Spool
 from profd.query.captured import Captured
 from profd.questions.table import QUESTIONS
 
@@ -414,6 +415,15 @@ def test_a_trace_that_is_too_large_for_an_archive(tmp_path: Path, monkeypatch: p
     stored = [member(tmp_path, rank, training(rank)) for rank in range(2)]
     with pytest.raises(BadInput, match=r"rank0.* choose a part with --window"):
         exported(stored, "perfetto-archive")
+
+
+def test_what_an_archive_keeps_aside_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon looks at names in its worker's directory to see how much it has written."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with _Spool() as spool:
+        spool.write(bytes(1 << 20))
+        assert [path.stat().st_size for path in tmp_path.iterdir()] == [1 << 20]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_an_archive_on_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,25 @@ def test_nothing_is_left_of_all_of_it(trace: Path, format_: str) -> None:
         assert secret.encode() not in data
 
 
+def test_what_the_process_says_of_threads_and_groups(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [event("gloo:all_reduce", 0, 9)]}))
+    thread = {"id": 7, "name": SECRET_PATH, "lasted_ns": 1, "ran_ns": 1, "queued_ns": 0}
+    told: dict[str, Any] = {
+        "run_times": {"threads": [thread], "names": {"7": f"reads {SECRET_PATH}"}},
+        "versions": {"torch": f"{SECRET_PATH}/torch"},
+        "remembered": {
+            "calls": [
+                {"group": group, "sequence": 1, "operation": "all_reduce", "elements": 4, "created_ns": 1}
+                for group in ("0 data of acme", f"1 {SECRET_PATH}")
+            ]
+        },
+    }
+    import_trace(path, tmp_path / "t", **told)
+    assert b"alice" not in exported(tmp_path / "t", "bundle", redact=["paths"])[1]
+    assert b"acme" not in exported(tmp_path / "t", "bundle", redact=["values"])[1]
+
+
 def test_hashes_are_new_every_time(trace: Path) -> None:
     assert chrome(trace, "names")[0] != chrome(trace, "names")[0]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from profd import limits
+from profd.disk.space import Space
 from profd.errors import BadTrace, Exhausted, JobFailed, NotFound, Unavailable
 from profd.fairness.shares import Holder, Refused
 from profd.limits import DECODE_CPU_SECONDS_MIN, DECODE_CPU_SECONDS_PER_MIB, JOBS_MAX, JOBS_PER_UID_MAX
@@ -49,6 +50,21 @@ async def test_waits_are_told_by_what_they_were_for(pool: WorkerPool) -> None:
     await pool.run("echo", {}, turn=Turn(Holder(5, False), JobKind.QUESTION))
     await pool.run("echo", {}, turn=Turn(Holder(5, False), JobKind.CAPTURE))
     assert waits == [JobKind.QUESTION, JobKind.CAPTURE]
+
+
+async def test_what_a_question_writes_aside_has_a_place_in_the_ledger(tmp_path: Path) -> None:
+    """So an export read slowly does not take what others are promised; the next question has a worker."""
+    pool = WorkerPool(1, known=JOBS, gates=tmp_path / "gates")
+    await pool.open()
+    free = 64 << 20
+    space = Space(tmp_path, measure=lambda: (free, 10 * free))
+    pool.claim = lambda uid: space.claim(uid, "what this question writes aside")
+    question = Turn(Holder(5, False), JobKind.LONG)
+    with pytest.raises(Exhausted, match="what this question writes aside needs 1 more"):
+        await pool.run("aside", {"bytes": free}, turn=question)
+    assert space.statistics().promised == 0
+    assert (await pool.run("echo", {}, turn=question))["args"] == {}
+    await pool.close()
 
 
 async def test_large_arguments_and_results(pool: WorkerPool) -> None:
