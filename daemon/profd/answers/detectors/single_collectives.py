@@ -64,7 +64,7 @@ def _alone(facts: Facts, asks: Calls, talks: Calls) -> Calls:
     """The collectives of runs as the module says, as they were carried out."""
     order = np.argsort(talks.start, kind="stable")
     begins, ends = talks.start[order], talks.end[order]
-    # Those that began between an ask and the next: exactly one, which has ended by then.
+    # What began between an ask and the next: exactly one, which has ended by then.
     until = np.append(asks.start[1:], np.iinfo(np.int64).max)
     first, last = np.searchsorted(begins, asks.start), np.searchsorted(begins, until)
     place = np.minimum(first, len(order) - 1)
