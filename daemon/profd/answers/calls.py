@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from profd.answers.ranks.names import is_on_host
 from profd.answers.spans import Spans
 from profd.events import NO_CODE, NO_ROW, EventTable, Kind
 from profd.events.table import Array
@@ -35,6 +36,8 @@ class Call(IntEnum):
     COMPILES_JIT = 9  # a function, by XLA for JAX
     COMPILES_PART = 10  # of such a function: a pass, or what generates code
     COPIES = 11  # memory, from or to a device or within
+    ASKS = 12  # for a collective, as the program's thread does
+    TALKS = 13  # is a collective, as a thread of gloo or MPI carries it out
 
 
 # The end of a name comes first: behind it each place is tried once, whatever the name's length.
@@ -47,6 +50,8 @@ _NAMES: Final[dict[Call, Callable[[str], object]]] = {
     Call.CASTS: re.compile(r"aten::_to_copy\Z").match,
     Call.ALLOCATES: re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostFree|FreeHost|MallocHost)(_\w+)?\Z").match,
     Call.COMPILES: re.compile(r"_compile\.compile_inner \(dynamo_timed\)\Z").match,
+    Call.ASKS: re.compile(r"c10d::\w+\Z").match,
+    Call.TALKS: is_on_host,
     Call.COPIES: re.compile(r"(cuda|hip|cu)Memcpy\w*\Z").match,
     Call.COLLECTS: re.compile(r"((<built-in (function|method) |gc\.)collect>?|gc: generation \d)\Z").match,
     Call.UPDATES: re.compile(r"Optimizer\.step#").match,

@@ -20,10 +20,12 @@ from profd.answers.detectors import (
     jit_compilation,
     lock_wait,
     memory_growth,
+    operator_loop,
     optimizer_loop,
     python_functions,
     recompilation,
     resident_growth,
+    single_collectives,
     slow_steps,
     small_kernels,
     synchronisation,
@@ -41,7 +43,17 @@ NOT_ENOUGH: Final = "not enough data"
 _LISTS: Final = ("findings", "looked")
 _KEYS: Final = {"status", "message", "measured", *_LISTS}
 
-_OF_STEPS: Final = (data_loading, recompilation, garbage, casts, optimizer_loop, slow_steps, memory_growth)
+_OF_STEPS: Final = (
+    data_loading,
+    recompilation,
+    garbage,
+    casts,
+    operator_loop,
+    optimizer_loop,
+    single_collectives,
+    slow_steps,
+    memory_growth,
+)
 _OF_DEVICES: Final = (synchronisation, small_kernels, communication, copies, allocator, host_bound)
 _OF_THE_WINDOW: Final = (
     jit_compilation,

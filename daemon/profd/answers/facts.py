@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -90,6 +90,10 @@ class Facts:
         """The calls that are in the measured part, at least in part."""
         found, spans = self._calls[call], self.measured.spans
         return found.take(np.flatnonzero(spans.within(found.start, found.end) > 0))
+
+    def calls_anywhere(self, call: Call) -> Calls:
+        """The same before, between and behind the measured steps, too."""
+        return self._calls[call]
 
     def on_step_thread(self, call: Call) -> Calls:
         """Of these, the ones on the thread of the steps; on all, where there are no steps."""
@@ -183,6 +187,16 @@ class Facts:
         """The same of what callbacks of asyncio's event loop did in the measured part."""
         rest = self._rest(self.measured.spans)
         return [] if self.outside is None or rest is None else self.outside.of_callbacks(self.thread, rest)
+
+    def sampled_innermost(self, climb: Callable[[str], bool]) -> list[tuple[str, Spans, list[int]]]:
+        """The functions that samples most often saw innermost in the measured part, within operators or not.
+
+        Name, when that was, rows; empty without samples. `climb`: functions whose time is their caller's.
+        """
+        found = [] if self.outside is None else self.outside.innermost(self.thread, climb)
+        return [
+            (one.name, self.measured_part(Spans(*one.within).without(Spans(*one.below))), one.rows) for one in found
+        ]
 
     def _rest(self, spans: Spans) -> tuple[Array, Array] | None:
         """What of the window does not count: what lies outside of these spans, or beside a device's work."""

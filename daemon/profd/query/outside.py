@@ -45,6 +45,16 @@ class _Samples:
     end: Array
 
 
+@dataclass(frozen=True, slots=True)
+class Innermost:
+    """When samples saw a function: starts and ends, apart and in order. Operators in it are part of that."""
+
+    name: str
+    within: tuple[Array, Array]  # it, or what it called
+    below: tuple[Array, Array]  # what it called, which is none of its own
+    rows: list[int]
+
+
 class Outside:
     """Of the threads of a trace that have samples beside them; fed with tables in start order."""
 
@@ -107,6 +117,29 @@ class Outside:
         found = self._spent(thread, [but], climb=_of_standard_library, within=_is_callback) or []
         return [one for one in found if not _of_standard_library(one[0])]
 
+    def innermost(self, thread: int, climb: Callable[[str], bool]) -> list[Innermost]:
+        """The functions that were most often the innermost ones that samples saw; empty: not sampled.
+
+        `climb`: functions whose time is their caller's; the standard library's is, too.
+        """
+        parts = self._samples.get(thread)
+        if parts is None:
+            return []
+        row, parent, name, start, end = _joined(parts)
+        place = np.minimum(np.searchsorted(row, parent), len(row) - 1)
+        inner = row[place] == parent
+        own = (end - start) - np.bincount(place[inner], weights=(end - start)[inner], minlength=len(row))
+        named = name[self._climbed(lambda text: climb(text) or _of_standard_library(text), name, place, inner)]
+        caller = np.where(inner, named[place], -1)
+        found = []
+        for code in np.argsort(-np.bincount(named, weights=own), kind="stable")[:FUNCTIONS].tolist():
+            mine = np.flatnonzero(named == code)
+            below = np.flatnonzero((caller == code) & (named != code))
+            rows = row[mine[np.argsort(-own[mine], kind="stable")][:_ROWS]].tolist()
+            within, inside = (merged(start[at], end[at]) for at in (mine, below))
+            found.append(Innermost(self._names[code], within, inside, rows))
+        return found
+
     def _spent(
         self,
         thread: int,
@@ -117,10 +150,7 @@ class Outside:
         parts = self._samples.get(thread)
         if parts is None or self._spans > _SPANS_MAX:
             return None
-        row, parent, name, start, end = (
-            np.concatenate([getattr(part, field) for part in parts])
-            for field in ("row", "parent", "name", "start", "end")
-        )
+        row, parent, name, start, end = _joined(parts)
         recorded = [_NOTHING, *self._recorded.get(thread, []), *but]
         covered = _Intervals(*map(np.concatenate, zip(*recorded, strict=True)))
         spent = covered.outside(start, end)
@@ -166,6 +196,12 @@ class Outside:
 
     def _those(self, wanted: Callable[[str], bool], name: Array) -> Array:
         return np.array([wanted(text) for text in self._names], dtype=bool)[name]
+
+
+def _joined(parts: list[_Samples]) -> tuple[Array, ...]:
+    return tuple(
+        np.concatenate([getattr(part, field) for part in parts]) for field in ("row", "parent", "name", "start", "end")
+    )
 
 
 def _of_standard_library(name: str) -> bool:

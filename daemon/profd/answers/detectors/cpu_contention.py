@@ -30,7 +30,8 @@ def look(facts: Facts) -> Verdict:
     thread = None if why else facts.kernel_times
     if thread is None or not thread.lasted_ns:
         return Silence(f"run times of threads: {why or 'those of the thread of the steps are not known'}")
-    waited = thread.queued_ns / thread.lasted_ns
+    queued = min(thread.queued_ns, thread.lasted_ns)  # two counts that are not taken in one moment
+    waited = queued / thread.lasted_ns
     if waited < SHARE_MIN:
         return NOTHING
     times = meta.run_times
@@ -44,14 +45,14 @@ def look(facts: Facts) -> Verdict:
         else "other programs use the rest, or a limit of its cgroup holds it"
     )
     of_cores = f" of {times.cores}" if times.cores else ""
-    share = percent(thread.queued_ns, thread.lasted_ns)
+    share = percent(queued, thread.lasted_ns)
     return Finding(
         ID,
         f"{facts.thread_name(thread)} waits for a CPU {share} of the window: "
         f"the program uses {used:.2g}{of_cores} cores, and {whose}.",
         bound_ns=round(facts.measured.total * waited),
         numbers={
-            "run_queue_ns": thread.queued_ns,
+            "run_queue_ns": queued,
             "looked_at_ns": thread.lasted_ns,
             "cores_used": round(used, 2),
             "cores": times.cores,

@@ -4,6 +4,8 @@ Rule: on the thread of the steps (without steps the busiest one) samples see one
 it calls of the standard library, for 25 % or more of the measured time, outside of operators and of what device work
 hides, and of garbage collections, and even if all that the kernel counted as off the CPU was this function's.
 Bound: that time, less what was off the CPU.
+Not looked at: torch's call of its autograd engine, which runs no Python there: it waits for collectives of DDP, or does
+what is around operators. Hooks in Python have samples of their own.
 Wrong where: the function is the program's purpose. A C function without an operator is its caller's, to a sample.
 Source: /proc/PID/task/TID/schedstat, and samples as py-spy takes them, exact to their period.
 """
@@ -20,6 +22,7 @@ from profd.model.run_times import ThreadTimes
 
 ID: Final = "python-function"
 SHARE_MIN: Final = 0.25
+_ENGINE: Final = re.compile(r"torch/autograd/graph\.py\(\d+\): _engine_run_backward\Z")
 _NAME: Final = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
 
 
@@ -40,7 +43,8 @@ def look(facts: Facts) -> Verdict:
         return times
     off = max(0.0, 1 - (times.ran_ns + times.queued_ns) / times.lasted_ns)
     spans = facts.measured.spans.without(facts.on_step_thread(Call.COLLECTS).spans)
-    name, seen, rows = next(iter(facts.sampled_in(spans)), ("", 0, []))
+    seen_in = (one for one in facts.sampled_in(spans) if not _ENGINE.search(one[0]))
+    name, seen, rows = next(seen_in, ("", 0, []))
     bound = round(seen - off * measured)
     if bound < SHARE_MIN * measured:
         return NOTHING

@@ -340,6 +340,34 @@ def test_a_collection_within_the_call_that_asks_for_it_counts_once(look: Look) -
     assert finding.sentence.startswith("gc.collect takes 4 % of the time (5 calls in 5 of 5 steps")
 
 
+def full_collections(n: int, *, lasts: float = 10_000, smaller: bool = False) -> list[Event]:
+    """A full collection in the middle of each step of 20 ms, in a function that samples see; and a smaller one."""
+    at = n * 20_000
+    rows = [
+        call("/home/ann/train.py(20): free_memory", at + 5_000, lasts, Kind.SAMPLE, thread=1),
+        call("gc: generation 2", at + 5_000, lasts, Kind.USER_ANNOTATION),
+    ]
+    return [*rows, *([call("gc: generation 1", at + 1_000, 1, Kind.USER_ANNOTATION)] if smaller and n == 3 else [])]
+
+
+def collected(path: Path, **case: Any) -> str:
+    events = [event for n in range(6) for event in full_collections(n, **case)]
+    steps = [call(f"ProfilerStep#{n}", n * 20_000, 20_000, Kind.USER_ANNOTATION) for n in range(6)]
+    return found(garbage.look(facts([*events, *steps], path, tracks=SAMPLED))).sentence
+
+
+def test_full_collections_without_smaller_ones_between_were_asked_for(tmp_path: Path) -> None:
+    said = "gc.collect takes 50 % of the time (5 calls in 5 of 5 steps, 10 ms each), in free_memory (train.py:20)."
+    assert collected(tmp_path) == said
+
+
+@pytest.mark.parametrize("case", [{"lasts": 9_999}, {"smaller": True}], ids=["short", "smaller"])
+def test_full_collections_that_may_be_the_interpreter_s_own(case: Any, tmp_path: Path) -> None:
+    said = collected(tmp_path, **case)
+    assert said.startswith("Python's garbage collector takes 50 % of the time (")
+    assert "free_memory" not in said
+
+
 @pytest.mark.parametrize(("times", "lasts", "expected"), [(10, 20, True), (9, 90, False), (10, 19, False)])
 def test_conversions(times: int, lasts: float, expected: bool, look: Look) -> None:
     def rows(n: int) -> list[Event]:
@@ -440,6 +468,16 @@ def test_a_thread_with_a_long_name_has_the_begin_of_it(tmp_path: Path) -> None:
     assert found(cpu_contention.look(trace)).sentence.startswith(f"{'x' * 39}… waits for a CPU")
 
 
+def test_a_thread_waits_for_a_cpu_no_longer_than_the_window(tmp_path: Path) -> None:
+    """GIVEN the kernel's count of its waits is a little more than the time between two looks at it."""
+    ms = 1_000_000
+    of = RunTimes(100 * ms, 2, [ThreadTimes(7, "python", 100 * ms, ms, 101 * ms)])
+    trace = facts(training(lambda n: [], steps=100), tmp_path, capture="c1", run_times=of, tracks=TRACKS)
+    finding = found(cpu_contention.look(trace))
+    assert finding.sentence.startswith("MainThread waits for a CPU 100 % of the window")
+    assert finding.bound_ns == 99 * STEP_US * US
+
+
 @pytest.mark.parametrize(
     ("cores", "siblings_ran", "advised"), [(1, 0, "cgroup"), (1, 600, "fewer threads"), (4, 0, "cgroup")]
 )
@@ -506,6 +544,18 @@ def test_what_the_garbage_collector_takes_is_not_the_function_s(tmp_path: Path) 
 
     assert found(asked(40)).bound_ns == MEASURED * 260 * US
     assert silent(asked(100))
+
+
+def test_the_engine_of_autograd_is_no_function_that_computes_in_python(tmp_path: Path) -> None:
+    """GIVEN samples see torch's call of its engine for 40 % of the time, as where DDP waits in it THEN silence."""
+    times = RunTimes(lasted_ns=1000, threads=[ThreadTimes(7, "python", 1000, 1000, 0)])
+
+    def asked(name: str) -> Verdict:
+        rows = training(lambda n: [call(name, n * STEP_US, 400, Kind.SAMPLE, thread=1)])
+        return python_functions.look(facts(rows, tmp_path / name.rpartition(" ")[2], tracks=SAMPLED, run_times=times))
+
+    assert silent(asked("torch/autograd/graph.py(966): _engine_run_backward"))
+    assert found(asked("torch/autograd/graph.py(966): mine"))
 
 
 def test_functions_that_nobody_sampled(look: Look) -> None:

@@ -53,7 +53,7 @@ def test_causes_stand_before_symptoms(rows: int, tmp_path: Path) -> None:
 def test_every_detector_says_what_it_did(tmp_path: Path) -> None:
     answer = explain(stored(training(loading), tmp_path))
     looked = {one["id"]: (one["status"], one["message"]) for one in answer["looked"]}
-    assert len(looked) == 20
+    assert len(looked) == 22
     assert looked["data-loading"] == ("found", None)
     assert looked["casts"] == ("nothing found", None)
     assert looked["slow-steps"] == ("not enough data", "10 steps or more")
@@ -62,7 +62,7 @@ def test_every_detector_says_what_it_did(tmp_path: Path) -> None:
 def test_nothing_to_name_is_an_answer(tmp_path: Path) -> None:
     answer = explain(stored(training(lambda n: [call("aten::mm", n * STEP_US, 900)]), tmp_path))
     assert (answer["status"], answer["findings"]) == ("nothing found", [])
-    assert answer["message"].startswith("Nothing found: 6 of 20 rules could look")
+    assert answer["message"].startswith("Nothing found: 7 of 22 rules could look")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""A real job that torchrun starts again: what is recorded of one start is not taken for what the other one did."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.importing import import_trace
+from tests.support.many_ranks import CAPTURE, ask
+
+pytestmark = pytest.mark.slow
+
+RECORDED = ((30, 16), (20, 20))  # steps of each rank, by start: the longest traces of the ranks are of two starts
+SECONDS = 480  # 150 at load 27, where it uses 17 s of CPU
+PROGRAM = f"""
+import os, sys, time
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+folder, rank, start = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+dist.barrier()
+profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
+profiler.start()
+for step in range(max({RECORDED}[start])):
+    if step == {RECORDED}[start][rank]:
+        profiler.stop()
+    numbers = torch.ones(1000 + step)
+    numbers.sort()
+    dist.all_reduce(numbers)
+    if step < {RECORDED}[start][rank]:
+        profiler.step()
+if {RECORDED}[start][rank] == max({RECORDED}[start]):
+    profiler.stop()
+profiler.export_chrome_trace(str(folder / f"start{{start}}rank{{rank}}.json"))
+dist.barrier()
+if (start, rank) == (0, 1):
+    sys.exit("this rank dies once")
+if start == 0:
+    dist.barrier()
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """What each rank of each start wrote."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("restarted")
+    program = folder / "train.py"
+    program.write_text(PROGRAM)
+    options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.1"]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *options, str(program), str(folder)],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said = job.communicate(timeout=SECONDS)[1]
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # its ranks, too
+            os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
+    assert job.returncode == 0, said
+    assert "this rank dies once" in said
+    return [folder / f"start{start}rank{rank}.json" for start in (0, 1) for rank in (0, 1)]
+
+
+def test_no_collective_of_one_start_is_one_of_the_other(files: list[Path], tmp_path: Path) -> None:
+    """GIVEN both starts, which call the same with the same sizes WHEN asked THEN those of the longer one are matched,
+    whichever file comes first."""
+    stored = []
+    for file in files:
+        import_trace(file, tmp_path / file.stem, trace=file.stem, capture=CAPTURE, host="node0")
+        stored.append(tmp_path / file.stem)
+    for order in (stored, stored[::-1], [stored[0], stored[3], stored[2], stored[1]]):
+        answer = ask("comm", order)
+        [row] = [row for row in answer["collectives"] if row["matched"]]
+        assert row["ranks"] == 2
+        assert RECORDED[0][1] - 1 <= row["count"] <= RECORDED[0][1], "the last one may end as the recording does"
+        assert {one["trace"] for one in answer["left_out"]} == {"start1rank0", "start1rank1"}
+        assert all("the job was started again" in one["why"] for one in answer["left_out"])
+        assert answer["clocks"]["within_ns"] is not None
