@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
+from profclient import temporary
+
 _OPENERS: Final = frozenset(("xdg-open", "gio", "gvfs-open", "gnome-open"))
 """Programs that ask the desktop which browser it is."""
 
@@ -53,7 +55,10 @@ def browse(served: Served, ending: ExitStack) -> bool:
         return False
     if not reads_our_files(getattr(browser, "name", "")):
         return False
-    page = PrivatePage(served.entrance)
+    try:
+        page = PrivatePage(served.entrance)
+    except PermissionError:  # another user could lead the browser elsewhere
+        return False
     ending.callback(page.remove)
     served.on_page = page.remove
     return browser.open(page.url)
@@ -63,7 +68,8 @@ class PrivatePage:
     """A page in a file that nobody else can read."""
 
     def __init__(self, text: str) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="profctl-open-"))  # 0700
+        """PermissionError where another user could put another file in its place."""
+        self._folder = Path(tempfile.mkdtemp(prefix="profctl-open-", dir=temporary.place()))  # 0700
         file = self._folder / "open.html"
         with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as page:
             page.write(text)

@@ -106,6 +106,21 @@ def test_another_is_told_of_a_file_and_not_of_the_address(
     assert not list(tmp_path.glob("profctl-open-*"))
 
 
+def test_a_file_that_another_user_could_exchange_is_not_made(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN TMPDIR is a folder in which everybody can put another file in the place of ours THEN no browser is told."""
+    name = program(programs / "browser", NOTES_ITS_ARGUMENTS)
+    monkeypatch.setenv("BROWSER", name)
+    monkeypatch.setattr("profclient.cli.browser.webbrowser._tryorder", None)
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all").chmod(0o777)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "all"))
+    with served() as page, ExitStack() as ending:
+        assert not browser.browse(page, ending)
+    assert not Path(f"{name}.told").exists()
+
+
 def test_without_a_display_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
