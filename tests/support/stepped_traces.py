@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from profd.answers.facts import Facts
-from profd.events import Kind
+from profd.events import Kind, Tracks
 from profd.segments.reader import TraceReader
 
 from tests.support.tables import Event, store, table_of
@@ -15,6 +15,14 @@ from tests.support.tables import Event, store, table_of
 US = 1000
 STEP_US = 1000
 MAIN, BACKWARD, DEVICE = 0, 1, 9
+MEASURED = 5  # steps of `training`, whose first one is left out
+SAMPLED = Tracks(
+    threads=[
+        {"id": 7, "process": 0, "name": "MainThread"},
+        {"id": "samples of 7", "process": 0, "name": "MainThread (samples)"},
+    ]
+)
+"""The thread of the steps, and what samples saw of it (track 1)."""
 Rows = Callable[[int], Iterable[Event]]  # of the step of this number, which begins at number * STEP_US
 
 

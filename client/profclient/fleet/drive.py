@@ -76,9 +76,7 @@ class Drive:
         self.fleet = machine.Fleet(way.hosts)
         self.boundary_ns: int | None = None
         self.meeting = steps.Meeting(None)  # of all ranks, where steps were asked for
-        self._due_ns: dict[
-            str, int
-        ] = {}  # by when the capture of a host that began is over, by the monotonic clock here
+        self._due_ns: dict[str, int] = {}  # monotonic, here: by when the capture of a host that began is over
         self._paces: dict[str, list[tuple[int | None, steps.StepProgress]]] = {}  # of hosts' processes, with ranks
         self.sampled_of = 0  # ranks; 0: all are recorded
 

@@ -12,9 +12,8 @@ from profproto.v1 import capture_pb2 as pb
 SECOND: Final = 1_000_000_000
 AHEAD_MAX_NS: Final = 3600 * SECOND  # of a start, that a daemon takes; as long may a program take to hand a window over
 WINDOW_MAX_NS: Final = 600 * SECOND  # of a window, and of so many iterations
-ENDS_NS: Final = (
-    1800 * SECOND
-)  # beyond the window: a daemon takes 20 minutes to store, some to stop, and may be started anew
+ENDS_NS: Final = 1800 * SECOND
+"""Beyond the window: a daemon takes 20 minutes to store, some to stop, and may be started anew."""
 
 
 def longest_ns(options: pb.Options, now_ns: int) -> int:

@@ -86,6 +86,12 @@ class Facts:
         """These columns of all that is looked at, a segment at a time."""
         return self.reader.iterate(columns, segments=self.segments, args=False)
 
+    def operators(self, named: rules.Named, columns: Collection[str]) -> Iterator[tuple[EventTable, Array]]:
+        """Operators of these names on the thread of the steps: their places in tables of these columns, in order."""
+        for table in self.tables((*columns, "name", "kind", "thread")):
+            rows = named.of(table) & (table.column("kind") == Kind.CPU_OP)
+            yield table, np.flatnonzero(rows & (table.column("thread") == self.measured.thread))
+
     def calls(self, call: Call) -> Calls:
         """The calls that are in the measured part, at least in part."""
         found, spans = self._calls[call], self.measured.spans

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from profd.answers.calls import Call
-from profd.answers.detectors.python_functions import called, run_times
+from profd.answers.detectors.python_functions import called, is_torchs, run_times
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent
 from profd.events.table import Array
@@ -28,7 +28,6 @@ ID: Final = "lock-wait"
 SHARE_MIN, SEEN_MIN = 0.1, 5
 FUNCTIONS_MAX: Final = 5  # those with most time
 _TALKS: Final = re.compile(r"(gloo|nccl|c10d)(:|Dev|Kernel|_)|record_param_comms")
-_TORCH: Final = re.compile(r"(.*/)?torch/")
 
 
 def look(facts: Facts) -> Verdict:
@@ -43,7 +42,7 @@ def look(facts: Facts) -> Verdict:
         return NOTHING
     spans = measured.spans.without(facts.on_step_thread(Call.LOADS).spans)
     for name, seen, rows in facts.sampled_in(spans)[:FUNCTIONS_MAX]:
-        share = 0.0 if _TORCH.match(name) else _locked(facts, times, rows)
+        share = 0.0 if is_torchs(name) else _locked(facts, times, rows)
         if seen * share >= SHARE_MIN * measured.total:
             return _finding(facts, times, (name, seen, rows), share)
     return NOTHING

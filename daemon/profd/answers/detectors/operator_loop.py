@@ -15,10 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from profd.answers.detectors.python_functions import called
+from profd.answers.detectors.python_functions import called, is_torchs
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Silence, Verdict, percent, time
-from profd.events import Kind
 from profd.events.table import Array
 from profd.query import rules
 from profd.query.view import durations
@@ -27,9 +26,7 @@ ID: Final = "operator-loop"
 SHARE_MIN: Final = 0.20
 A_STEP_MIN: Final = 500
 SHORT_NS: Final = 20_000
-_COLUMNS: Final = ("name", "kind", "start", "end", "thread")
 _ABOUT_ONE_OPERATOR: Final = re.compile(r"(.*/)?torch/(_tensor|functional|nn/functional)\.py\(").match
-_TORCH: Final = re.compile(r"(.*/)?torch/").match
 _BACKWARD: Final = re.compile(r"(.*/)?torch/autograd/").match
 
 
@@ -42,7 +39,7 @@ def look(facts: Facts) -> Verdict:
     if len(facts.work) or len(facts.reader) < least:
         return NOTHING
     innermost = facts.sampled_innermost(lambda name: _ABOUT_ONE_OPERATOR(name) is not None)
-    loops = [one for one in innermost if not _TORCH(one[0]) and one[1].total >= SHARE_MIN * measured.total]
+    loops = [one for one in innermost if not is_torchs(one[0]) and one[1].total >= SHARE_MIN * measured.total]
     if not loops:
         return NOTHING
     start, lasts = _operators(facts)
@@ -68,9 +65,7 @@ def _operators(facts: Facts) -> tuple[Array, Array]:
     """Starts and durations of operators on the thread of the steps that are in no other, in start order; ns."""
     operator = rules.Named(lambda name: name.startswith("aten::"))
     starts, lasting, reached = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], np.iinfo(np.int64).min
-    for table in facts.tables(_COLUMNS):
-        rows = operator.of(table) & (table.column("kind") == Kind.CPU_OP)
-        at = np.flatnonzero(rows & (table.column("thread") == facts.measured.thread))
+    for table, at in facts.operators(operator, ("start", "end")):
         start, lasts = table.columns["start"][at], durations(table)[at]
         before = np.maximum.accumulate(np.concatenate([[reached], start + lasts]))
         outer = start >= before[:-1]

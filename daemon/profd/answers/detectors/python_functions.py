@@ -22,6 +22,7 @@ from profd.model.run_times import ThreadTimes
 
 ID: Final = "python-function"
 SHARE_MIN: Final = 0.25
+_TORCH: Final = re.compile(r"(.*/)?torch/")
 _ENGINE: Final = re.compile(r"torch/autograd/graph\.py\(\d+\): _engine_run_backward\Z")
 _NAME: Final = re.compile(r"(.+)\((\d+)\): (.+)", re.DOTALL)
 
@@ -58,6 +59,11 @@ def look(facts: Facts) -> Verdict:
         assumptions=["samples are exact to their period, and C functions that are no operators count for their caller"],
         confirm="profctl tree TRACE --merged shows who calls it; --stacks --c-calls records each call",
     )
+
+
+def is_torchs(name: str) -> bool:
+    """Whether a function, as samples name it, stands in a file of torch's."""
+    return _TORCH.match(name) is not None
 
 
 def called(name: str) -> str:

@@ -20,7 +20,6 @@ from profd.answers.calls import Call, Calls
 from profd.answers.facts import Facts
 from profd.answers.finding import NOTHING, Finding, Verdict, percent, time
 from profd.answers.ranks.names import op_of
-from profd.events import Kind
 from profd.events.table import Array
 from profd.query import rules
 
@@ -28,7 +27,6 @@ ID: Final = "single-collectives"
 SHARE_MIN: Final = 0.10
 RUN_MIN: Final = 20
 WAITED_MIN: Final = 0.9
-_COLUMNS: Final = ("name", "kind", "thread", "start")
 _BETWEEN: Final = re.compile(
     r"aten::(_?(to|copy)_?|_to_copy|clone|detach_?|contiguous|empty\w*|zeros\w*|fill_|zero_|view|reshape|flatten"
     r"|(div|mul|add|sub)_?|resolve_\w+|lift_fresh|item|_local_scalar_dense)\Z"
@@ -79,7 +77,5 @@ def _others(facts: Facts) -> Array:
     """When operators began on the thread of the steps that no average of gradients needs, in order; and steps."""
     named = rules.Named(lambda name: not name.startswith("c10d::") and _BETWEEN(name) is None)
     found = [facts.measured.start]
-    for table in facts.tables(_COLUMNS):
-        rows = named.of(table) & (table.column("kind") == Kind.CPU_OP)
-        found.append(table.columns["start"][rows & (table.column("thread") == facts.measured.thread)])
+    found += [table.columns["start"][at] for table, at in facts.operators(named, ("start",))]
     return np.sort(np.concatenate(found))

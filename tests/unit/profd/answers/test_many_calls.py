@@ -7,31 +7,16 @@ from typing import Any
 
 import pytest
 from profd.answers.detectors import operator_loop, single_collectives
-from profd.answers.finding import Finding, Silence, Verdict
-from profd.events import Kind, Tracks
+from profd.answers.finding import Silence, Verdict
+from profd.events import Kind
 
-from tests.support.stepped_traces import BACKWARD, STEP_US, US, call, facts, kernel, training
+from tests.support.stepped_traces import BACKWARD, MEASURED, SAMPLED, STEP_US, US, call, facts, kernel, training
 from tests.support.tables import Event
+from tests.support.verdicts import found, silent
 
-MEASURED = 5  # steps of the traces below, whose first one is left out
 SAMPLES = 1  # the track of what samples saw of the thread of the steps
-TRACKS = Tracks(
-    threads=[
-        {"id": 7, "process": 0, "name": "MainThread"},
-        {"id": "samples of 7", "process": 0, "name": "MainThread (samples)"},
-    ]
-)
 LOSS, POW = "/home/ann/train.py(10): focal_loss", "torch/_tensor.py(40): _wrap"
 ENGINE = "torch/autograd/graph.py(966): _engine_run_backward"
-
-
-def found(verdict: Verdict) -> Finding:
-    assert isinstance(verdict, Finding), verdict
-    return verdict
-
-
-def silent(verdict: Verdict) -> bool:
-    return isinstance(verdict, Silence) and not verdict.lacking
 
 
 def looping(
@@ -52,7 +37,7 @@ def looping(
 def asked(path: Path, *, step: int = STEP_US, rows: int = 1 << 19, **case: Any) -> Verdict:
     events = [event for n in range(MEASURED + 1) for event in looping(n, step=step, **case)]
     steps = [call(f"ProfilerStep#{n}", n * step, step, Kind.USER_ANNOTATION) for n in range(MEASURED + 1)]
-    return operator_loop.look(facts([*events, *steps], path, rows, tracks=TRACKS))
+    return operator_loop.look(facts([*events, *steps], path, rows, tracks=SAMPLED))
 
 
 @pytest.mark.parametrize("rows", [1 << 19, 700], ids=["whole", "in-segments"])
@@ -83,7 +68,7 @@ def test_operators_that_are_few_or_large_or_not_the_program_s(case: Any, tmp_pat
 
 def test_operators_beside_a_device_are_left_to_the_rule_of_small_kernels(tmp_path: Path) -> None:
     rows = training(lambda n: [*looping(n), *kernel(n * STEP_US, 100)])
-    assert silent(operator_loop.look(facts(rows, tmp_path, tracks=TRACKS)))
+    assert silent(operator_loop.look(facts(rows, tmp_path, tracks=SAMPLED)))
 
 
 def test_operators_that_nobody_sampled(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from profd.answers.detectors import slow_steps
-from profd.answers.finding import Finding, Silence, Verdict
+from profd.answers.finding import Silence, Verdict
 from profd.events import Kind, Tracks
 
 from tests.support.stepped_traces import STEP_US, US, call, facts, kernel, training
 from tests.support.tables import Event
+from tests.support.verdicts import found, silent
 
 SAMPLED = Tracks(
     threads=[
@@ -25,15 +26,6 @@ Look = Callable[[list[Event]], Verdict]
 @pytest.fixture
 def look(tmp_path: Path) -> Look:
     return lambda events: slow_steps.look(facts(events, tmp_path / str(len(list(tmp_path.iterdir())))))
-
-
-def found(verdict: Verdict) -> Finding:
-    assert isinstance(verdict, Finding), verdict
-    return verdict
-
-
-def silent(verdict: Verdict) -> bool:
-    return isinstance(verdict, Silence) and not verdict.lacking
 
 
 def slow(number: int) -> float:

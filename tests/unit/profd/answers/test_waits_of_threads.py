@@ -12,6 +12,7 @@ from profd.model.run_times import RunTimes, ThreadTimes
 
 from tests.support.stepped_traces import STEP_US, US, call, facts, training
 from tests.support.tables import Event
+from tests.support.verdicts import found
 
 TRACKS = Tracks(
     threads=[
@@ -23,11 +24,6 @@ TRACKS = Tracks(
 STEPS = 21  # the first one is left out
 ANNOTATION = Kind.USER_ANNOTATION
 WAITS_IN = "/home/ann/train.py(10): Trainer.publish"
-
-
-def found(verdict: Verdict) -> Finding:
-    assert isinstance(verdict, Finding), verdict
-    return verdict
 
 
 def times(states: str, in_gil: int | None = 0, others: int = 300) -> RunTimes:
