@@ -171,8 +171,9 @@ void Threads::settle(std::uint64_t address, ThreadState& thread) {
       continue;
     }
     const bool last = looks == kLooks - 1;
-    // One that stands still, at the same instructions, has the stack that is seen, whatever that is.
-    const bool still = again && walked_ == before_ && looked_ == looked_before_;
+    // One that stands still, at the same instructions, has the stack that is seen, whatever that is. A short loop may be
+    // caught twice in the same two moments, but its innermost frame is another one at the end of the look.
+    const bool still = again && ends_at_top(thread, batch) && walked_ == before_ && looked_ == looked_before_;
     const bool at_once = pieces_used_ == 0 || last;  // else it was read at different times
     if (still ? is_rooted(thread) || (last && thread.root == 0) : is_rooted(thread) && at_once && (!walked_.empty() || last)) {
       if (!still) trim(thread, batch);
@@ -283,6 +284,12 @@ bool Threads::name_all() {
     looked_[at].text = code->text;
   }
   return true;
+}
+
+// The frame from which the look began is the innermost one when it ends, too.
+bool Threads::ends_at_top(const ThreadState& thread, const Batch& batch) const {
+  const char* const end = batch.at(thread.end_place);
+  return end != nullptr && load<std::uint64_t>(end) == (walked_.empty() ? 0 : walked_.back().address);
 }
 
 // It begins where the thread's stack of frames does. A frame that is being made, or a generator's that is resumed or

@@ -101,6 +101,7 @@ class Threads {
   FrameState state_of(const char* frame) const;
   bool name_all();
   void collect_names();
+  bool ends_at_top(const ThreadState& thread, const Batch& batch) const;
   bool is_rooted(const ThreadState& thread) const;
   bool follows(std::size_t at, const Frame* outer_thread, std::size_t outer) const;
   bool is_begun(std::size_t at) const;
