@@ -42,8 +42,8 @@ def stay_ours(base: str, *below: str) -> bool:
 def open_above(path: str) -> str:
     """The first directory above, as `path` is written or as it leads on, where others can put another in its place.
 
-    Empty: there is none. In a user namespace what is above its own files is the host's. Whoever is not root lives in
-    what others own, a project's for example, and believes these.
+    Empty: there is none. In a user namespace what is above its own files is the host's. Users other than root live in
+    what others own, a project's for example, and believe these.
     """
     strangers = () if _sees_all() else (_NOBODY,)
     believed = os.geteuid() != 0
@@ -85,7 +85,7 @@ def _sees_all() -> bool:
 
 
 def _is_link_of_others(path: str, *others: int) -> bool:
-    """Whoever made it leads it where they like, also from a folder in which nobody takes others' things away."""
+    """Its maker leads it anywhere, also from a folder in which nobody takes others' things away."""
     try:
         found = os.lstat(path)
     except OSError:
