@@ -16,7 +16,8 @@ _ALL = ["0", "0", "4294967295"]
 def are_ours(base: str, *below: str) -> bool:
     """Whether `base` and what is there of the folders `below` it, each in the one before, are this user's or root's.
 
-    Others can put nothing into them, or take anything away. Of a base that is not there the folder above counts.
+    Others can put nothing into them, take nothing away, and put no other folder in the place of the base. Of a base
+    that is not there the folder above counts.
     """
     above = os.path.abspath(base)
     while not os.path.lexists(above):
@@ -25,7 +26,7 @@ def are_ours(base: str, *below: str) -> bool:
     if above == os.path.abspath(base):
         for name in below:
             places.append(os.path.join(places[-1], name))
-    return all(_is_closed(place) for place in places if os.path.lexists(place))
+    return all(_is_closed(place) for place in places if os.path.lexists(place)) and not open_above(above)
 
 
 def stay_ours(base: str, *below: str) -> bool:
@@ -35,21 +36,44 @@ def stay_ours(base: str, *below: str) -> bool:
     last = whole = os.path.abspath(os.path.join(base, *below))
     while not os.path.lexists(last):
         last = os.path.dirname(last)
-    return last == whole or not os.stat(last).st_mode & stat.S_IWOTH
+    return last == whole or not others_write(last)
 
 
 def open_above(path: str) -> str:
     """The first directory above, as `path` is written or as it leads on, where others can put another in its place.
 
-    Empty: there is none. In a user namespace what is above its own files is the host's.
+    Empty: there is none. In a user namespace what is above its own files is the host's. Users other than root live in
+    what others own, a project's for example, and believe these.
     """
     strangers = () if _sees_all() else (_NOBODY,)
+    believed = os.geteuid() != 0
     for leading in (os.path.abspath(path), os.path.realpath(path)):
         while (above := os.path.dirname(leading)) != leading:
-            if os.path.lexists(above) and not _is_closed(above, *strangers):
+            leads_away = not believed and _is_link_of_others(leading, *strangers)
+            if leads_away or (os.path.lexists(above) and not _is_closed(above, *strangers, believed=believed)):
                 return above
             leading = above
     return ""
+
+
+def others_write(folder: str) -> bool:
+    """Whether everybody may write into it, or a group: its members are other users. Raises OSError.
+
+    A group of its owner's number is that user's alone, as systems make one for each; root's is root's. Where an access
+    list says more, the mode has its widest for the group.
+    """
+    found = os.stat(folder)
+    if not found.st_mode & stat.S_IWGRP or found.st_mode & stat.S_IWOTH:
+        return bool(found.st_mode & stat.S_IWOTH)
+    return found.st_gid not in (0, found.st_uid) or _has_acl(folder)
+
+
+def _has_acl(folder: str) -> bool:
+    try:
+        os.getxattr(folder, "system.posix_acl_access")
+    except OSError:
+        return False
+    return True
 
 
 def _sees_all() -> bool:
@@ -60,10 +84,20 @@ def _sees_all() -> bool:
         return True
 
 
-def _is_closed(folder: str, *others: int) -> bool:
+def _is_link_of_others(path: str, *others: int) -> bool:
+    """Its maker leads it anywhere, also from a folder in which nobody takes others' things away."""
     try:
-        found = os.stat(folder)
+        found = os.lstat(path)
     except OSError:
         return False
-    open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-    return found.st_uid in (0, os.geteuid(), *others) and not open_to_all
+    return stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid(), *others)
+
+
+def _is_closed(folder: str, *others: int, believed: bool = False) -> bool:
+    """`believed`: its owner is, whoever that is."""
+    try:
+        found = os.stat(folder)
+        takes_away = not found.st_mode & stat.S_ISVTX and others_write(folder)
+    except OSError:
+        return False
+    return (believed or found.st_uid in (0, os.geteuid(), *others)) and not takes_away

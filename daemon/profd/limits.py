@@ -295,6 +295,9 @@ SHARES_MAX: Final = 256  # users one trace is shared with
 SHARE_NAME_CHARACTERS_MAX: Final = 256
 JOURNAL_BYTES_MAX: Final = 8 * GiB  # raw files kept for `profctl retry`
 JOURNAL_SECONDS_MAX: Final = 24 * 3600
+JOURNAL_TARGETS_MAX: Final = 16_384  # processes with such files, a folder each
+JOURNAL_TARGETS_PER_UID_MAX: Final = 4_096  # as many as a user may record at once
+JOURNAL_LOOK_CORES: Final = 0.02  # of a core, that looks at all of it may take: 50 us a folder, with Python's lock
 JOURNAL_SETTLED_SECONDS: Final = 3600  # longer than any capture: what changed since may be live
 
 # Kineto on demand (untrusted datagrams and the files that targets write)

@@ -36,14 +36,13 @@ import json
 import os
 import pwd
 import select
-import stat
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from profclient.owners import open_above
+from profclient.owners import open_above, others_write
 
 from profd.errors import BadInput, Denied, JobFailed, NotFound, ProfdError
 from profd.importing.ingest import OnProgress, RunJob, format_of, open_raw
@@ -276,8 +275,11 @@ def _open(root: Path, verb: str) -> Store:
 
 def _check_owners(root: Path) -> None:
     """Denied where another user may have put links: opening a store writes in it, and removes leftovers by name."""
-    if root.stat().st_mode & stat.S_IWOTH:
-        raise Denied(f"Every user may write into {root}, so what lies there is no store to open: {_ASK_ITS_OWNER}")
+    if others_write(str(root)):
+        raise Denied(
+            f"Other users may write into {root}, so what lies there is no store to open. Look at what is in it, then: "
+            f"chmod go-w {root}. Or {_ASK_ITS_OWNER}"
+        )
     places = (root, root / "traces", root / "records", root / "records" / "traces", root / CATALOG_FILE)
     for place in places:
         with contextlib.suppress(FileNotFoundError):

@@ -17,6 +17,7 @@ from profd.capture.raw_paths import relative, resolved
 from profd.capture.records import CaptureRecord, TargetRecord
 from profd.capture.recovery import Key
 from profd.capture.told import Told
+from profd.disk.eviction import Evictable, victims
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.journal.journal import Journal, any_data
 from profd.limits import (
@@ -26,6 +27,8 @@ from profd.limits import (
     CAPTURE_TARGETS_KEPT_PER_UID_MAX,
     CAPTURES_KEPT_MAX,
     CAPTURES_KEPT_PER_UID_MAX,
+    JOURNAL_TARGETS_MAX,
+    JOURNAL_TARGETS_PER_UID_MAX,
 )
 from profd.model.capture import RawFile, Reason, State
 from profd.targets.process import ProcessId
@@ -55,6 +58,7 @@ class Book:
         self._by_id: dict[str, CaptureRecord] = {}  # oldest first
         self._by_request: dict[tuple[int, str], str] = {}
         self._bytes: dict[str, int] = {}  # of those that are on the disk
+        self._raw: dict[str, int] = {}  # how many targets have ended and have raw files, of those that have such
         self._unwritten: dict[str, CaptureRecord] = {}
         self._droppable: dict[str, list[ProcessId]] = {}
         self._writer: asyncio.Task[None] | None = None
@@ -76,6 +80,7 @@ class Book:
                 continue
             self._remember(record)
             self._bytes[record.id] = sizes.get(record.id, 0)
+            self._count_raw(record)
             if record.finished_ns is None:
                 await self._find_unfinished(record)
                 live += [(record, target) for target in self._recover(record, returning)]
@@ -104,6 +109,7 @@ class Book:
 
         Then callers hear of ends in it; also where the disk refuses them: a caller is not to wait for a disk.
         """
+        self._count_raw(record)
         ends = self._told.held(record)
         value = relative(record, self._journal.path)
         try:
@@ -235,7 +241,8 @@ class Book:
         return any_data([*target.files, *(RawFile(str(path), "") for path in there)])
 
     async def _forget_old(self) -> None:
-        """Bound the number of records, at the cost of whoever has most; the journal bounds itself."""
+        """Bound the number of records, at the cost of whoever has most; the journal bounds its bytes and age."""
+        await self._drop_raw_beyond(JOURNAL_TARGETS_PER_UID_MAX, JOURNAL_TARGETS_MAX)
         await self._forget_beyond(lambda _record: 1, CAPTURES_KEPT_PER_UID_MAX, CAPTURES_KEPT_MAX)
         # Their processes take the memory, and a request names hundreds.
         await self._forget_beyond(
@@ -264,7 +271,33 @@ class Book:
             del self._by_id[record.id]
             self._bytes.pop(record.id, None)
             self._by_request.pop((record.owner_uid, record.request_id), None)
+            await self._drop_raw(record)  # nobody can name it any more
             await self._in_thread(self._disk.remove, record.id)
+
+    def _count_raw(self, record: CaptureRecord) -> None:
+        self._raw.pop(record.id, None)
+        if kept := len(_with_raw(record)):
+            self._raw[record.id] = kept
+
+    async def _drop_raw_beyond(self, each: int, most: int) -> None:
+        """Bound how many targets have raw files: each is a folder, and every start of a capture may look at all."""
+        if sum(self._raw.values()) <= min(each, most):
+            return
+        held = [
+            Evictable(one.id, one.owner_uid, self._raw[one.id]) for one in self._by_id.values() if one.id in self._raw
+        ]
+        for uid in {one.uid for one in held}:
+            for gone in victims([one for one in held if one.uid == uid], each):
+                await self._drop_raw(self._by_id[gone.id])
+        for gone in victims([one for one in held if one.id in self._raw], most):
+            await self._drop_raw(self._by_id[gone.id])
+
+    async def _drop_raw(self, record: CaptureRecord) -> None:
+        """Its record goes on to name them, as where the journal has swept them."""
+        if count := self._raw.pop(record.id, 0):
+            log.info("raw data dropped", extra={"capture": record.id, "processes": count})
+            for target in _with_raw(record):
+                await self._drop(record.id, target.process)
 
     async def _drop(self, capture: str, process: ProcessId) -> None:
         try:
@@ -293,3 +326,8 @@ class Book:
 
     async def _in_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _with_raw(record: CaptureRecord) -> list[TargetRecord]:
+    """The targets that have ended, and of which something is left for a retry."""
+    return [target for target in record.targets if target.state.terminal and target.files]

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from profclient.owners import open_above
+from profclient.owners import open_above, others_write
 
 from profd.errors import BadInput, Unavailable
 from profd.kernel.mounts import mounts
@@ -72,15 +72,15 @@ def check_ours(path: Path) -> None:
             f"the state directory {path} belongs to uid {found.st_uid}, who could lead profd elsewhere by links in it. "
             "Choose another, or make it root's."
         )
-    if found.st_mode & stat.S_IWOTH:
+    if others_write(str(path)):
         raise BadInput(
-            f"everybody may write into the state directory {path}, and lead profd elsewhere by links in it. "
-            f"Look at what is in it, then: chmod o-w {path}"
+            f"other users may write into the state directory {path} (mode {stat.S_IMODE(found.st_mode):04o}), and lead "
+            f"profd elsewhere by links in it. Look at what is in it, then: chmod go-w {path}"
         )
     if os.geteuid() == 0 and (above := open_above(str(path))):
         raise BadInput(
             f"another user can put anything in the place of the state directory {path}, by {above}. "
-            f"Choose another (--state-dir), or make {above} root's and not everybody's to write."
+            f"Choose another (--state-dir), or make {above} root's, and nobody else's to write."
         )
 
 

@@ -3,7 +3,8 @@
 `journal/<capture>/<pid>-<start ticks>/` holds whole files: they enter by
 rename, or are the daemon's own and named in a capture's record only when they
 are complete. They leave when their trace is stored; what a crash or a failed
-decode leaves is kept for `profctl retry`, bounded in age and bytes.
+decode leaves is kept for `profctl retry`, bounded in age and bytes, and by
+`capture/book` in number.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from profd.disk.eviction import Evictable, victims
 from profd.disk.files import disk
 from profd.disk.space import Claim, Space, Urgency, alone
 from profd.errors import BadInput
-from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
+from profd.fairness.sparing import Sparing
+from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_LOOK_CORES, JOURNAL_SECONDS_MAX, JOURNAL_SETTLED_SECONDS
 from profd.model.capture import RawFile
 from profd.targets.process import ProcessId
 
@@ -65,6 +67,8 @@ class Journal:
         self._space = space
         self.owner_of: Callable[[str], int] = lambda capture: 0  # uid, whose raw data goes first where it is most
         self._parents = threading.Lock()  # a capture's own directory is made or removed
+        self._sparing = Sparing(JOURNAL_LOOK_CORES)
+        self._sweeping = threading.Lock()
         with disk(root, "Creating"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -72,13 +76,20 @@ class Journal:
         """The private directory of one target; made if absent. Raises Exhausted when the disk refuses."""
         path = self.path(capture, process)
         if not path.exists():
-            if (
-                not path.parent.exists()
-            ):  # once for a capture: it looks at all that there is, and targets may be hundreds
-                self.sweep()
+            if not path.parent.exists():  # once for a capture: targets may be hundreds
+                self._sweep_sparingly()
             with disk(path, "Creating"), self._parents:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
+
+    def _sweep_sparingly(self) -> None:
+        """It looks at all that there is, which may be others'."""
+        if self._sparing.due and self._sweeping.acquire(blocking=False):
+            try:
+                with self._sparing.piece():
+                    self.sweep()
+            finally:
+                self._sweeping.release()
 
     def claim(self, uid: int) -> Claim:
         """Of room for the raw files of one target. Touches nothing."""

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 from profd import limits
+from profd.disk.space import alone
+from profd.journal.journal import Journal
 from profd.model.capture import Options, Reason, State
 from profd.sources.kineto import recording, wire
 from profd.sources.kineto.leftovers import Leftover, Leftovers
+from profd.sources.kineto.salvage import salvage
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
-from profd.targets.process import Process
+from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
 from tests.integration.kineto.conftest import session
@@ -117,3 +120,26 @@ async def test_what_is_left_there_is_tried_again_later(socket_dir: Path, tmp_pat
         leftovers.add(item)
         assert await leftovers.sweep(lambda process, since: True, lambda name: False) == 0
         assert len(leftovers) == 1
+
+
+async def test_what_a_killed_daemon_had_not_taken_waits_for_nobody_else_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a trace of ours, behind one on that disk WHEN the next daemon begins THEN ours is taken, and not swept."""
+    monkeypatch.setattr(limits, "ERRAND_SECONDS", 15.0)  # longer than all of it may take
+    token = "993aa79f8069b17f685ca15c0d3bac04"
+    name = f"profd-{token}_7.json"
+    (tmp_path / name).write_text(f'{{"trace_id": "{token}", "traceEvents": [{{"ph": "X"}}], "traceName": "x"}}')
+    ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(tmp_path), Journal(tmp_path / "journal")
+    with dead_files(tmp_path / "mount", MALLORY, "READ") as dead:
+        process = ProcessTable().get(dead.pid)
+        assert process is not None
+        for of, uid, folder, file in (
+            (process.id, MALLORY, dead.folder, "profd-1_1.json"),
+            (ours, os.geteuid(), tmp_path, name),
+        ):
+            leftovers.add(Leftover(of.pid, of.start_ticks, uid, str(folder), file, 0.0))
+        journal.directory("c1", process.id)
+        there = journal.directory("c2", ours)
+        assert await salvage(leftovers, tmp_path / "journal", lambda uid: alone()) == 1
+    assert (there / "trace.json").exists()

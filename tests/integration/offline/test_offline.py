@@ -256,7 +256,9 @@ def test_what_does_not_go_together(profctl, capture, words, says):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another uid takes root")
-@pytest.mark.parametrize("theirs", ["the directory", "a link in it", "nothing, but everybody may write there"])
+@pytest.mark.parametrize(
+    "theirs", ["the directory", "a link in it", "nothing, but everybody may write there", "nothing, but a group may"]
+)
 def test_a_store_that_another_user_could_have_prepared_is_not_opened(ask, tmp_path, theirs):
     """WHEN somebody has led its `traces` into our home THEN nothing there is taken for a leftover and removed."""
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
@@ -267,7 +269,8 @@ def test_a_store_that_another_user_could_have_prepared_is_not_opened(ask, tmp_pa
     elif theirs == "a link in it":
         os.lchown(tmp_path / "state" / "traces", 12345, 12345)
     else:
-        (tmp_path / "state").chmod(0o777)
+        os.chown(tmp_path / "state", 0, 12345)
+        (tmp_path / "state").chmod(0o777 if "everybody" in theirs else 0o770)
     assert ask("list", code=4)["kind"] == "denied"
     assert (tmp_path / "home" / ".ssh").is_dir()
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from profclient.owners import are_ours, open_above, stay_ours
+from profclient.owners import are_ours, open_above, others_write, stay_ours
 
-ALICE = 52400
+ALICE, PROJECT = 52400, 52409
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
 
 
@@ -40,6 +41,55 @@ def test_what_is_missing_in_a_folder_of_all_users_is_whoever_s_comes_first(tmp_p
     os.chown(tmp_path / "a", ALICE, ALICE)
     assert not stay_ours(str(tmp_path), "a", "b")
     assert not stay_ours(str(tmp_path), "a")
+
+
+def test_members_of_a_group_that_may_write_are_others(tmp_path: Path) -> None:
+    """A folder of a project, in which each member can put another folder in the place of ours."""
+    shared = tmp_path / "shared"
+    (shared / "ours").mkdir(parents=True)
+    shared.chmod(0o2775)
+    # the group of a user alone has that user's number, and root's has root
+    assert not others_write(str(shared))
+    os.chown(shared, ALICE, ALICE)
+    assert not others_write(str(shared))
+    os.chown(shared, 0, PROJECT)
+    shared.chmod(0o2775)
+    assert others_write(str(shared))
+    assert not are_ours(str(shared))
+    assert not are_ours(str(shared / "ours"))
+    assert not stay_ours(str(shared), "new")
+    assert open_above(str(shared / "ours")) == str(shared)
+    shared.chmod(0o3775)  # sticky: they make names, and take away their own
+    assert are_ours(str(shared / "ours"))
+    assert not stay_ours(str(shared), "new")
+
+
+def test_whom_an_access_list_lets_write_is_somebody_else(tmp_path: Path) -> None:
+    entries = [
+        (0x01, 7, -1),
+        (0x02, 7, ALICE),
+        (0x04, 5, -1),
+        (0x10, 7, -1),
+        (0x20, 5, -1),
+    ]  # acl(5), as the kernel has it
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, may, who % 2**32) for tag, may, who in entries)
+    try:
+        os.setxattr(tmp_path, "system.posix_acl_access", packed)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error.strerror}")
+    assert tmp_path.stat().st_mode & 0o777 == 0o775
+    assert others_write(str(tmp_path))
+
+
+def test_a_link_of_somebody_else_s_leads_where_they_like(tmp_path: Path) -> None:
+    """Also from a folder such as `/tmp`, and while it leads to one of ours."""
+    tmp_path.chmod(0o1777)
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "ours")
+    assert are_ours(str(tmp_path / "link"))
+    os.lchown(tmp_path / "link", ALICE, ALICE)
+    assert not are_ours(str(tmp_path / "link"))
+    assert open_above(str(tmp_path / "link" / "store")) == str(tmp_path)
 
 
 def test_a_link_counts_where_it_lies_and_where_it_leads(theirs: Path) -> None:

@@ -43,6 +43,19 @@ def test_one_where_everybody_can_will_not(tmpdir_of) -> None:
 
 
 @needs_root
+def test_one_of_a_group_will_not(tmpdir_of) -> None:
+    """As the folder of a project is, in which its members work together."""
+    folder = tmpdir_of(os.geteuid(), 0o770)
+    os.chown(folder, 0, ALICE)
+    with pytest.raises(PermissionError, match="TMPDIR"):
+        temporary.place()
+    (folder / "ours").mkdir()
+    tempfile.tempdir = str(folder / "ours")
+    with pytest.raises(PermissionError, match="TMPDIR"):
+        temporary.place()
+
+
+@needs_root
 async def test_no_socket_that_leads_to_a_daemon_is_made_where_another_user_can_listen_in_its_place(tmpdir_of) -> None:
     """GIVEN a root shell that `su` has left with another user's TMPDIR WHEN hosts are to be reached THEN nothing is.
 

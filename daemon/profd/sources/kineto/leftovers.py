@@ -2,9 +2,10 @@
 
 libkineto never removes its `.tmp` on failure, and a trace that comes after our
 deadline finds nobody waiting. Each name is written down before its config is
-handed out, so that a restarted daemon still knows them. Only names of our own
-making are touched, only files that the target owns, and only once the target
-has ended or says that it is not tracing.
+handed out, so that a restarted daemon still knows them; of too many the oldest
+of whoever has most go. Only names of our own making are touched, only files
+that the target owns, and only once the target has ended or says that it is not
+tracing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +30,7 @@ from profd.targets.pickup import NotTaken, Refusal
 from profd.targets.process import ProcessId
 
 _KEEP_SECONDS: Final = 24 * 3600
-_FILE_BYTES_MAX: Final = 1 << 20
+_FILE_BYTES_MAX: Final = limits.KINETO_LEFTOVERS_MAX * 8192  # a path has 4096 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Leftovers:
         """Remember a name before it is handed out. OSError if it cannot be written down."""
         with self._lock:
             while len(self._items) >= limits.KINETO_LEFTOVERS_MAX:
-                self._items.pop(next(iter(self._items)))
+                self._items.pop(self._one_too_many(item.uid))
             self._items[item.name] = item
             self._save()
 
@@ -110,6 +112,12 @@ class Leftovers:
             removed += found or 0
             await asyncio.to_thread(self.done, item.name)
         return removed
+
+    def _one_too_many(self, uid: int) -> str:
+        """Where one of this user's comes: nobody's are pushed out by others."""
+        held = Counter([uid, *(item.uid for item in self._items.values())])
+        [(most, _)] = held.most_common(1)
+        return next(name for name, item in self._items.items() if item.uid == most)
 
     def _save(self) -> None:
         part = self._path.with_suffix(".part")

@@ -13,6 +13,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -90,6 +91,7 @@ class KinetoRecorder:
         leftovers: Leftovers,
     ) -> None:
         self._process = process
+        self._holder = Holder.of_user(process.uid)
         self._options = options
         self._session = session
         self._polls = polls
@@ -124,13 +126,13 @@ class KinetoRecorder:
         attempt = self._prepare()
         self.name = attempt.name
         try:
-            await asyncio.to_thread(self._leftovers.add, self._leftover(attempt))
+            await in_thread(self._holder, self._leftovers.add, self._leftover(attempt))
         except OSError as error:
             return failures.failed(Reason.SOURCE_FAILED, f"the state directory is unwritable: {error.strerror}")
         handed = await self._hand_out(attempt)
         self.over = isinstance(handed, Recording)
         if isinstance(handed, Recording):
-            await asyncio.to_thread(self._leftovers.done, attempt.name)
+            await in_thread(self._holder, self._leftovers.done, attempt.name)
             return handed
         window = self._window(attempt, handed)
         ending = await self._await_file(attempt, window)
@@ -277,19 +279,19 @@ class KinetoRecorder:
         taken = await self._bring(attempt.name, whole=True)
         if isinstance(taken, NotTaken):
             if taken.code is not Refusal.NO_ANSWER:  # what is refused is not swept either
-                await asyncio.to_thread(self._leftovers.done, attempt.name)
+                await in_thread(self._holder, self._leftovers.done, attempt.name)
             return failures.refused(taken)
-        seen = await in_thread(Holder.of_user(self._process.uid), edges, taken.path)
+        seen = await in_thread(self._holder, edges, taken.path)
         if seen.trace_id is not None and seen.trace_id != attempt.token:
-            await asyncio.to_thread(forget, self._session.directory)
+            await in_thread(self._holder, forget, self._session.directory)
             return failures.failed(Reason.FILE_REFUSED, "the file holds another request's trace")
         if taken.cut:  # the rest is nowhere else
-            await asyncio.to_thread(self._leftovers.done, attempt.name)
+            await in_thread(self._holder, self._leftovers.done, attempt.name)
         else:
             await self._clear(attempt, taken)
         missed = self._missed(attempt, seen)
         if missed and seen.empty:
-            await asyncio.to_thread(forget, self._session.directory)
+            await in_thread(self._holder, forget, self._session.directory)
             return None if again else failures.missed()
         recording = Recording(files=[RawFile(str(taken.path), "chrome")], start_ns=seen.start_ns, end_ns=seen.end_ns)
         recording.waterfall = self._waterfall(attempt, window, taken, seen, began_ns)
@@ -315,7 +317,7 @@ class KinetoRecorder:
         wanted = self._options.iterations
         if not wanted:
             return
-        steps = await in_thread(Holder.of_user(self._process.uid), optimizer_steps, path, wanted)
+        steps = await in_thread(self._holder, optimizer_steps, path, wanted)
         if steps < wanted:
             recording.not_honoured.append(
                 f"iterations: {wanted} asked, {steps} optimizer steps recorded; kineto falls back to "
@@ -359,13 +361,13 @@ class KinetoRecorder:
         path, limit = session.directory / TRACE, session.file_bytes_max
         try:
             with contextlib.suppress(OSError):  # then there is no room for the file either
-                await to_the_end(asyncio.to_thread(note, session.directory, whole=whole))
+                await in_thread(self._holder, partial(note, session.directory, whole=whole))
             taken = await self._directory.take(name, path, session.claim, limit)
         finally:
             if not isinstance(taken, Taken):
-                await to_the_end(asyncio.to_thread(forget, session.directory))
+                await to_the_end(in_thread(self._holder, forget, session.directory))
         if whole and isinstance(taken, Taken) and taken.cut:
-            await to_the_end(asyncio.to_thread(note, session.directory, whole=False))
+            await in_thread(self._holder, partial(note, session.directory, whole=False))
         return taken
 
     async def _clear(self, attempt: Attempt, taken: Taken | None) -> None:
@@ -374,7 +376,7 @@ class KinetoRecorder:
             await self._directory.remove(attempt.name, taken.inode)
         else:
             await remove_both(self._directory, attempt.name)
-        await asyncio.to_thread(self._leftovers.done, attempt.name)
+        await in_thread(self._holder, self._leftovers.done, attempt.name)
 
     def _missed(self, attempt: Attempt, seen: Edges) -> bool:
         """The process was held up when its window came: less than half of it was recorded."""

@@ -40,17 +40,27 @@ def forget(directory: Path) -> None:
 
 
 async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Claim]) -> int:
-    """Take what an earlier daemon would have taken; how many. Bounded in time: what remains is swept."""
-    found = await asyncio.to_thread(_waiting, leftovers.items(), journal)
-    taken = 0
+    """Take what an earlier daemon would have taken; how many. Bounded in time: what remains is swept.
+
+    Nobody waits for files of others.
+    """
+    of_users: dict[int, list[tuple[Leftover, Path]]] = {}
+    for item, directory in await asyncio.to_thread(_waiting, leftovers.items(), journal):
+        of_users.setdefault(item.uid, []).append((item, directory))
+    taken: list[Leftover] = []
+
+    async def take_those_of(uid: int) -> None:
+        for item, directory in of_users[uid]:
+            with contextlib.closing(claim(uid)) as room, contextlib.suppress(SilentDirectory, OSError):
+                if await _take(item, directory, room, leftovers):
+                    taken.append(item)
+
     try:
         async with asyncio.timeout(KINETO_SALVAGE_SECONDS):
-            for item, directory in found:
-                with contextlib.closing(claim(item.uid)) as room, contextlib.suppress(SilentDirectory, OSError):
-                    taken += await _take(item, directory, room, leftovers)
+            await asyncio.gather(*map(take_those_of, of_users))
     except TimeoutError:
-        log.warning("kineto: traces of before the restart were not taken in time", extra={"taken": taken})
-    return taken
+        log.warning("kineto: traces of before the restart were not taken in time", extra={"taken": len(taken)})
+    return len(taken)
 
 
 def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, Path]]:

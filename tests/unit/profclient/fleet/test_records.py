@@ -85,6 +85,19 @@ def test_files_in_a_folder_of_somebody_else_say_nothing(tmp_path, whose):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
+def test_a_link_of_somebody_else_s_to_a_folder_of_ours_is_no_folder_of_ours(tmp_path, monkeypatch):
+    """It leads to a folder of theirs as soon as it was looked at."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "theirs" / "state").symlink_to(tmp_path / "ours")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs" / "state"))
+    records.write(Record("f0123456789ab", WAY))
+    os.chown(tmp_path / "theirs", SOMEBODY, SOMEBODY)
+    with pytest.raises(NotFoundError, match="another user can write there"):
+        records.find("f0")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder away takes root")
 def test_a_folder_that_is_not_there_yet_is_whose_the_one_above_is(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs" / "state"))
     (tmp_path / "theirs").mkdir()

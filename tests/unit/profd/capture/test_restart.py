@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from profd.capture.manager import CaptureManager
 from profd.capture.records import TargetRecord
-from profd.errors import Unavailable
+from profd.errors import Exhausted, Unavailable
 from profd.journal.journal import NOTE, Journal
 from profd.limits import CAPTURE_COMMAND_CHARACTERS_MAX, CAPTURE_JOB_CHARACTERS_MAX
 from profd.model.capture import Reason, State
+from profd.trust.caller import Caller
 
 from tests.support.captures import (
     ALICE,
@@ -172,6 +173,33 @@ async def test_one_users_records_have_so_many_bytes(rig: Rig, monkeypatch: pytes
     monkeypatch.setattr("profd.capture.book.CAPTURE_BYTES_KEPT_PER_UID_MAX", size)
     async with rig.running() as manager:
         assert [record.owner for record in manager.list(ROOT, 10)] == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("most", ["JOURNAL_TARGETS_PER_UID_MAX", "JOURNAL_TARGETS_MAX", "CAPTURES_KEPT_PER_UID_MAX"])
+async def test_one_user_leaves_so_much_raw_data(rig: Rig, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    """GIVEN captures that cannot be stored, for `profctl retry` WHEN they are more than one may have of them, or have
+    no record any more, THEN the oldest folders go, and nobody else's."""
+    rig.storing.fail = Exhausted("the store is full")
+    monkeypatch.setattr(f"profd.capture.book.{most}", 3)
+
+    async def left(caller: Caller, pid: int) -> Path:
+        capture = await manager.start(caller, request(pid))
+        await rig.source.started(pid)
+        rig.source.finish(pid)
+        found = await ended(manager, capture.id)
+        assert found.targets[0].files
+        return Path(found.targets[0].files[0].path)
+
+    async with rig.running() as manager:
+        bobs = await left(BOB, 102)
+        alices = [await left(ALICE, 100) for _ in range(5)]
+        await manager._book.flush()
+        kept = 2 if most == "JOURNAL_TARGETS_MAX" else 3
+        assert [path.exists() for path in (bobs, *alices)] == [True, *[False] * (5 - kept), *[True] * kept]
+    # also what an earlier daemon left
+    monkeypatch.setattr("profd.capture.book.JOURNAL_TARGETS_PER_UID_MAX", 1)
+    async with rig.running() as manager:
+        assert [path.exists() for path in (bobs, *alices[-2:])] == [True, False, True]
 
 
 async def record_one_more(rig: Rig, manager: CaptureManager) -> None:

@@ -90,8 +90,21 @@ def test_a_state_directory_that_everybody_may_write_into_is_none(folder: Path) -
     open_.mkdir()
     check_ours(open_)
     open_.chmod(0o1777)
-    with pytest.raises(BadInput, match="chmod o-w"):
+    with pytest.raises(BadInput, match="chmod go-w"):
         check_ours(open_)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to a group")
+def test_a_state_directory_that_a_group_may_write_into_is_none(folder: Path) -> None:
+    theirs = folder / "theirs"
+    (theirs / "below").mkdir(parents=True)
+    os.chown(theirs, 0, 4321)
+    check_ours(theirs)
+    theirs.chmod(0o2770)
+    with pytest.raises(BadInput, match=r"other users may write .* \(mode 2770\).*chmod go-w"):
+        check_ours(theirs)
+    with pytest.raises(BadInput, match=rf"another user can .*, by {theirs}\."):
+        check_ours(theirs / "below")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")

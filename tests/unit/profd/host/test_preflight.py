@@ -51,7 +51,7 @@ def test_a_directory_that_everybody_may_write_into(tmp_path: Path) -> None:
     (tmp_path / "state").chmod(0o777)
     finding = found(tmp_path)["state directory"]
     assert finding.verdict == "problem"
-    assert "chmod o-w" in finding.fix
+    assert "chmod go-w" in finding.fix
 
 
 def test_a_file_where_a_socket_is_to_be(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from profd.errors import BadInput
+from profd.fairness.sparing import Sparing
 from profd.journal.journal import Journal
 from profd.targets.process import ProcessId
 
@@ -117,7 +118,7 @@ def test_what_goes_while_it_is_looked_at_is_no_error(journal, monkeypatch):
         return seen(path)
 
     monkeypatch.setattr(Path, "is_symlink", ends_now)
-    assert journal.directory("c1", ONE).is_dir()
+    journal.sweep()
     assert not journal.path("gone", ONE).exists()
 
 
@@ -137,4 +138,19 @@ def test_a_capture_of_many_targets_sweeps_once(journal, monkeypatch):
     monkeypatch.setattr(type(journal), "sweep", lambda self: swept.append(1))
     for pid in range(1, 50):
         journal.directory("c" * 26, ProcessId(pid, 1))
+    assert swept == [1]
+
+
+def test_a_journal_that_takes_long_to_look_at_is_swept_less_often(journal, monkeypatch):
+    """GIVEN thousands of folders of somebody WHEN others begin captures THEN not each looks at all of them."""
+    spent, swept = [0.0], []
+    journal._sparing = Sparing(0.02, clock=lambda: 5.0, spent=lambda: spent[0])
+
+    def sweep(self):
+        swept.append(1)
+        spent[0] += 1
+
+    monkeypatch.setattr(type(journal), "sweep", sweep)
+    for number in range(9):
+        journal.directory(f"c{number}", ONE)
     assert swept == [1]
