@@ -78,19 +78,19 @@ class Steps:
         return Meetings([met], len(at), np.zeros(len(at), dtype=np.int64), 0)
 
 
-def pair(kind: str, ranks: int, seed: int) -> Pair:
-    """Run a job in which steps with the plant and without it take turns."""
-    return run(kind, ranks, seed).compared()
+def pair(kind: str, ranks: int, seed: int, *, prompt: bool = False) -> Pair:
+    """Run a job in which steps with the plant and without it take turns. `prompt`: see `gloo_jobs`."""
+    return run(kind, ranks, seed, prompt=prompt).compared()
 
 
-def run(kind: str, ranks: int, seed: int) -> Steps:
+def run(kind: str, ranks: int, seed: int, *, prompt: bool = False) -> Steps:
     """The steps of such a job."""
     with tempfile.TemporaryDirectory() as folder:
         stored = []
-        for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed):
+        for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed, prompt=prompt):
             stored.append(Path(folder) / file.stem)
             import_trace(file, stored[-1], trace=file.stem, capture="c0123456789ab")
-        return steps_of(Captured(stored), np.array(gloo_jobs.planted(seed)))
+        return steps_of(Captured(stored), np.array(gloo_jobs.planted(kind, seed)))
 
 
 def steps_of(capture: Captured, planted: Array) -> Steps:
