@@ -22,7 +22,7 @@ from profd.workers.child import ALLOCATOR
 from bench import data, measure
 from bench.measure import SCRATCH, ChildFailed, Row
 from bench.ours.answers import LATE
-from bench.ours.without_plant import pair
+from bench.ours.without_plant import Pair, pair
 from tests.corpus.answers import gloo_jobs, seeds
 from tests.support.importing import import_trace
 from tests.support.ranks_accuracy import blame, gloo_clocks, matching, nccl_clocks
@@ -99,13 +99,25 @@ def _real() -> Iterator[Row]:
 
 
 def _without_plant() -> Iterator[Row]:
-    pairs = [pair(kind, 2, seed) for kind in gloo_jobs.LATER for seed in range(PAIRS_OF_A_KIND)]
+    pairs = {f"{kind}-{seed}": pair(kind, 2, seed) for kind in gloo_jobs.LATER for seed in range(PAIRS_OF_A_KIND)}
+    yield from _what_if("gloo, the plant taken out: critical, and steps of the same window without it", pairs)
+
+
+def _programs() -> Iterator[Row]:
+    what = "programs whose woken threads get a core at once: critical, and steps of the same window that are not late"
+    if os.geteuid():
+        yield Row("answers", what, "not measured: root is needed, for SCHED_RR")
+        return
+    yield from _what_if(what, {kind: pair(kind, 2, 0, prompt=True) for kind in gloo_jobs.PROGRAMS})
+
+
+def _what_if(what: str, jobs: dict[str, Pair]) -> Iterator[Row]:
+    pairs = list(jobs.values())
     told = [one for one in pairs if one.said.told]
     close = sum(one.close for one in told)
-    what = "gloo, the plant taken out: critical, and steps of the same window without it"
     found = f"told and within 10 % in {close} of {len(pairs)}, {len(pairs) - len(told)} not told"
     met = close >= 0.8 * len(pairs)
-    note = "the mean step with the plant, in ms: " + "; ".join(map(str, pairs))
+    note = "the mean step with the plant, in ms: " + "; ".join(f"{name} {one}" for name, one in jobs.items())
     yield Row("answers", what, found, bar="8 of 10", met=met, note=note)
     within = sum(one.within for one in pairs)
     endless = sum(not one.said.ends for one in pairs)
@@ -180,6 +192,7 @@ PARTS: Final[dict[str, Callable[[], Iterator[Row]]]] = {
     "stragglers": _stragglers,
     "gloo": _real,
     "what-if": _without_plant,
+    "what-if-programs": _programs,
     "many-ranks": _many_ranks,
     "growth": _large_traces,
 }

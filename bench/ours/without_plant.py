@@ -1,6 +1,7 @@
 """What `critical` says of steps with a late rank's plant, beside steps of the same window that have none.
 
-`python -m bench.ours.without_plant FILE SEED …` runs a job of each kind and seed, and keeps them for `kept`.
+`python -m bench.ours.without_plant FILE SEED …` runs a job of each kind and seed, and keeps them for `kept`. With
+`prompt` before the seeds it runs the programs of `gloo_jobs.PROGRAMS`, whose woken threads get a core at once.
 """
 
 from __future__ import annotations
@@ -78,19 +79,19 @@ class Steps:
         return Meetings([met], len(at), np.zeros(len(at), dtype=np.int64), 0)
 
 
-def pair(kind: str, ranks: int, seed: int) -> Pair:
-    """Run a job in which steps with the plant and without it take turns."""
-    return run(kind, ranks, seed).compared()
+def pair(kind: str, ranks: int, seed: int, *, prompt: bool = False) -> Pair:
+    """Run a job in which steps with the plant and without it take turns. `prompt`: see `gloo_jobs`."""
+    return run(kind, ranks, seed, prompt=prompt).compared()
 
 
-def run(kind: str, ranks: int, seed: int) -> Steps:
+def run(kind: str, ranks: int, seed: int, *, prompt: bool = False) -> Steps:
     """The steps of such a job."""
     with tempfile.TemporaryDirectory() as folder:
         stored = []
-        for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed):
+        for file in gloo_jobs.run_in_turns(Path(folder), kind, ranks, seed, prompt=prompt):
             stored.append(Path(folder) / file.stem)
             import_trace(file, stored[-1], trace=file.stem, capture="c0123456789ab")
-        return steps_of(Captured(stored), np.array(gloo_jobs.planted(seed)))
+        return steps_of(Captured(stored), np.array(gloo_jobs.planted(kind, seed)))
 
 
 def steps_of(capture: Captured, planted: Array) -> Steps:
@@ -129,8 +130,11 @@ def _kept(us: Array, planted: Array) -> Steps:
 
 def main() -> None:
     """See above."""
-    file, seeds = Path(sys.argv[1]), [int(word) for word in sys.argv[2:]]
-    keep(file, {f"{kind}-{seed}": run(kind, 2, seed) for seed in seeds for kind in gloo_jobs.LATER})
+    file, *seeds = sys.argv[1:]
+    prompt = seeds[:1] == ["prompt"]
+    kinds = tuple(gloo_jobs.PROGRAMS) if prompt else gloo_jobs.LATER
+    jobs = {f"{kind}-{seed}": run(kind, 2, int(seed), prompt=prompt) for seed in seeds[int(prompt) :] for kind in kinds}
+    keep(Path(file), jobs)
 
 
 if __name__ == "__main__":

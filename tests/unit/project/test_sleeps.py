@@ -15,6 +15,7 @@ SLEEPERS = {
     "corpus/answers/explained_programs.py": "programs under test",
     "corpus/answers/gloo_jobs.py": "programs under test",
     "corpus/answers/hanging_jobs.py": "programs under test",
+    "corpus/answers/late_programs.py": "programs under test",
     "corpus/answers/attached/leak.py": "a program under test",
     "corpus/answers/attached/published.py": "a program under test",
     "support/kineto_client.py": "plays libkineto's thread",

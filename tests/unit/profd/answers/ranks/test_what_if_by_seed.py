@@ -117,6 +117,23 @@ def test_it_has_one_on_devices_and_where_meetings_take_little() -> None:
     assert without_rank(brief, 1, lasts(brief)).told
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_has_one_where_meetings_are_never_delayed(seed: int) -> None:
+    """GIVEN threads that get a core at once, and a rank that is late to all meetings."""
+    said, truth = said_and_true(seed, Host(), late=0.2, buckets=BUCKETS)
+    assert said.told
+    assert close(said, truth)
+    assert said.least <= truth <= said.most
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_told_of_a_rank_that_takes_nearly_all_of_the_steps(seed: int) -> None:
+    """Others have cold caches then: what they work without it is not what they work now."""
+    said, truth = said_and_true(seed, Host(), late=40.0)
+    assert not said.told
+    assert said.least <= truth <= said.most
+
+
 def test_nothing_is_told_where_chance_hides_it() -> None:
     """GIVEN each step is long by chance THEN one number is told of none."""
     for seed in SEEDS:
@@ -130,8 +147,9 @@ def test_nothing_is_told_where_chance_hides_it() -> None:
 def test_few_steps_tell_nothing() -> None:
     found = job(1, Host(), 0.4)
     (met,) = found.met
-    assert not without_rank(as_met(met.work[:, :27], met.shared[:27]), 1, 1e9).told
-    assert without_rank(as_met(met.work[:, :90], met.shared[:90]), 1, 1e9).told
+    for meetings, told in ((27, False), (90, True)):
+        part = as_met(met.work[:, :meetings], met.shared[:meetings])
+        assert without_rank(part, 1, lasts(part)).told == told
 
 
 @pytest.mark.parametrize("seed", SEEDS)
