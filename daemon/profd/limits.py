@@ -445,7 +445,8 @@ CHILD_GROUP_IDLE_SECONDS: Final = 600.0  # of which one that is empty goes after
 SAMPLERS_LEFT_MAX: Final = 4  # of a user, wardens too, killed and not gone: each is a task of the daemon's cgroup
 
 # Builds of PyTorch's observer (what they may use is in profclient/torch/builder.py)
-OBSERVER_BUILD_SECONDS: Final = 600.0  # at nice 19 on a busy host; one of OBSERVER_BUILDS_AT_ONCE
+OBSERVER_BUILD_SECONDS: Final = 600.0  # of a build at nice 19, while another user's waits for its place
+OBSERVER_BUILD_ALONE_SECONDS: Final = 3600.0  # while none does: on a busy host one took more than 600 s
 OBSERVER_BUILD_CPU_SECONDS: Final = 240.0  # of all of a build's processes: 15 with gcc and no CUDA
 OBSERVER_STALLED_SECONDS: Final = 60.0  # a build that gets less CPU time than the next number meanwhile is ended
 OBSERVER_STALLED_CPU_SECONDS: Final = 0.05  # at nice 19 beside ten busy processes of a core it gets 0.08 a minute

@@ -111,8 +111,8 @@ PyObject* agent_describe(PyObject*, PyObject* args) {
 
 // A key of the agent's own twice would make the packet one that no agent sends.
 bool may_be_noted(std::string_view key) {
-  for (const char* own : {"reason", "first", "last", "events", "dropped", "seconds", "steps", "step_ns", "step_ns_before",
-                          "step_ns_after", "after"})
+  for (const char* own : {"reason", "first", "last", "events", "dropped", "lasted_ms", "limits", "seconds", "steps", "step_ns",
+                          "step_ns_before", "step_ns_after", "after"})
     if (key == own) return false;
   if (key.substr(0, 8) == "seconds.") return false;
   return !key.empty() && key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.") == key.npos;

@@ -142,6 +142,8 @@ bool Recording::begin(const Frame& frame, uint64_t arena_bytes, uint64_t strings
   step_ns_before_ = median_before(steps);
   step_from_ = recorder::steps_begun();
   cost_.begin(lists(options, "shapes"));
+  armed_at_ = now_ms();
+  limits_ = 0;
   epoch_ = frame.epoch;
   left_ = {};
   phase_ = Phase::Armed;
@@ -216,6 +218,7 @@ void Recording::stop(uint64_t epoch) {
 void Recording::limit(const Frame& frame) {
   if (frame.epoch != epoch_ || phase_ != Phase::Armed) return;
   const std::string_view drop = frame.fields.text("drop");
+  limits_++;
   cost_.count(recorder::totals().recorded, recorder::mix(), sources_);
   sources_ &= ~sources_of(drop, &Option::dropped);
   if (!recorder::limit_window(sources_)) recorder::set_sources(sources_);
@@ -299,6 +302,8 @@ void Recording::add_totals() {
   const recorder::Totals totals = recorder::totals();
   packet_.add("events", totals.recorded);
   packet_.add("dropped", dropped(totals));
+  packet_.add("lasted_ms", static_cast<uint64_t>(now_ms() - armed_at_));
+  packet_.add("limits", limits_);
   add_cost(totals.recorded);
   add_steps();
   if (phase_ == Phase::Stopped) add_unbegun();

@@ -84,6 +84,8 @@ class Recording {
   uint64_t first_ns_ = 0, last_ns_ = 0;  // CLOCK_REALTIME
   uint32_t sources_ = 0;                 // that record now
   Cost cost_;
+  Milliseconds armed_at_ = 0;
+  uint64_t limits_ = 0;        // LIMITs that were obeyed
   uint64_t steps_before_ = 0;  // that ended before the first whole one of the recording began
   uint64_t steps_told_ = 0, step_ns_before_ = 0;
   uint64_t step_from_ = 0;     // the program's number of the first whole one

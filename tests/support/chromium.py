@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 REQUIRED = "PROFD_TEST_UI"  # set by `make test-ui`: then nothing is skipped
 _NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
 
@@ -33,3 +35,10 @@ def chromium() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def new_tab(browser: Any, **options: Any) -> Any:
+    """A tab in a context of its own. It waits as long as other tests do: 30 s, Playwright's own, are few at load 20."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_SECONDS * 1000)
+    return context.new_page()

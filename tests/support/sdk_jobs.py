@@ -14,7 +14,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.agent_daemon import TIMEOUT_SECONDS, AgentDaemon
+from tests.support.agent_daemon import AgentDaemon
+from tests.support.waiting import BEGIN_SECONDS, PATIENCE_SECONDS
 
 
 def attaching(grace_ms: int, after_ms: int = 50) -> str:
@@ -59,10 +60,10 @@ class Job:
         self.process = process
         self.pid = process.pid
 
-    def line(self) -> str:
-        """The next line of its output; empty where it has ended, as one does that says nothing for too long."""
+    def line(self, seconds: float = PATIENCE_SECONDS) -> str:
+        """The next line of its output; empty where it has ended, as one does that says nothing for so long."""
         assert self.process.stdout is not None
-        silent = threading.Timer(TIMEOUT_SECONDS, self.process.kill)
+        silent = threading.Timer(seconds, self.process.kill)
         silent.start()
         try:
             return self.process.stdout.readline().rstrip("\n")
@@ -86,7 +87,7 @@ class Job:
         """Close its input and wait; the exit code."""
         if self.process.stdin is not None:
             self.process.stdin.close()
-        return self.process.wait(TIMEOUT_SECONDS)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def threads(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/task"))
@@ -140,8 +141,10 @@ class Agents:
         job = Job(process)
         self._jobs.append(job)
         if ready:
-            first = job.line()
-            assert first == "ready", f"{first!r} {process.stderr.read() if process.stderr else ''}"
+            first = job.line(BEGIN_SECONDS)
+            assert first == "ready", (
+                f"{first!r}, with {process.poll()}: {process.stderr.read() if process.stderr else ''}"
+            )
         return job
 
     def close(self) -> None:

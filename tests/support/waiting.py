@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar, TypeVarTuple
 
 PATIENCE_SECONDS: Final = 120.0
+BEGIN_SECONDS: Final = 300.0  # for a program to begin: importing torch took more than 120 s at load 30
 _PAUSE_SECONDS: Final = 0.005
 T = TypeVar("T")
 Given = TypeVarTuple("Given")

@@ -24,7 +24,7 @@ _FAILED: Final = ".failed-"
 _ORDERED: Final = ".ordered-"
 _BYTES_MAX: Final = 16 << 10
 _WHY_CHARACTERS_MAX: Final = 3000
-_LEFT_SECONDS: Final = 3600  # after which a directory that nobody has finished was left by one that was killed
+_LEFT_SECONDS: Final = 2 * 3600  # of a directory that nobody has finished: longer than a build may take
 
 
 @dataclass(frozen=True, slots=True)

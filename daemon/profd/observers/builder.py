@@ -14,12 +14,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from profd.kernel.sealed import sealed
-from profd.limits import OBSERVER_ANSWER_BYTES_MAX, OBSERVER_BUILD_SECONDS, OBSERVER_TASKS_MAX
+from profd.limits import (
+    OBSERVER_ANSWER_BYTES_MAX,
+    OBSERVER_BUILD_ALONE_SECONDS,
+    OBSERVER_BUILD_SECONDS,
+    OBSERVER_TASKS_MAX,
+)
 from profd.observers.group import Group
 from profd.observers.tasks import Tasks
 from profd.observers.torch_of import Wanted, still_there
@@ -47,12 +53,16 @@ class Built:
 
     why: str = ""
     directory: str = ""
-    again: bool = False  # the builder did not begin: it says nothing of the next try
+    again: bool = False  # it did not begin, or had no time to end: that says nothing of the next try
     too_long: bool = False
 
 
-async def build(wanted: Wanted, *, change_identity: bool) -> Built:
-    """Have one built; ended, with all that it has started, when it takes too long or this is cancelled."""
+async def build(wanted: Wanted, *, change_identity: bool, awaited: Callable[[], bool] = lambda: True) -> Built:
+    """Have one built; ended, with all that it has started, when it takes too long or this is cancelled.
+
+    `awaited`: whether somebody else waits for its place. A build has the lowest priority, so that a busy host decides
+    how long it takes, and it may go on for longer while nobody does.
+    """
     with contextlib.ExitStack() as opened:
         answer = opened.enter_context(sealed(b"\0" * OBSERVER_ANSWER_BYTES_MAX))
         try:
@@ -63,7 +73,7 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
             )
         tasks = Tasks(listener, too_many=lambda: _end(process))
         try:
-            done, why = await _ended_or_why(process, OBSERVER_BUILD_SECONDS)
+            late, why = await _late_or_why(process, awaited)
         finally:
             tasks.close()
             _end(process)
@@ -74,8 +84,8 @@ async def build(wanted: Wanted, *, change_identity: bool) -> Built:
             return Built(f"it started more than {OBSERVER_TASKS_MAX} processes and threads, and was ended")
         if why:
             return Built(f"{why}, and it was ended", too_long=True)
-        if not done or code is None:
-            return Built(f"it took longer than {OBSERVER_BUILD_SECONDS:.0f} s", too_long=True)
+        if late or code is None:
+            return Built(late or "it did not end", again=True, too_long=True)
         return _understood(os.pread(answer.fileno(), OBSERVER_ANSWER_BYTES_MAX, 0).rstrip(b"\0"), code)
 
 
@@ -144,15 +154,16 @@ def _listener(conversation: socket.socket) -> int:
     return listeners[0]
 
 
-async def _ended_or_why(process: subprocess.Popen[bytes], seconds: float) -> tuple[bool, str]:
-    """Whether it ended in time; and a sentence where it is not to be waited for any longer."""
-    deadline, group = time.monotonic() + seconds, Group(process.pid)
-    while not (ended := await _ended(process, min(_LOOK_SECONDS, deadline - time.monotonic()))):
-        if time.monotonic() >= deadline:
-            return False, ""
+async def _late_or_why(process: subprocess.Popen[bytes], awaited: Callable[[], bool]) -> tuple[str, str]:
+    """Waits for its end. A sentence where it is late, or another where it is not to be waited for any longer."""
+    began, group = time.monotonic(), Group(process.pid)
+    while not await _ended(process, _LOOK_SECONDS):
+        most = OBSERVER_BUILD_SECONDS if awaited() else OBSERVER_BUILD_ALONE_SECONDS
+        if time.monotonic() - began >= most:
+            return f"it took longer than {most:.0f} s", ""
         if why := await asyncio.to_thread(group.why_to_end):
-            return False, why
-    return ended, ""
+            return "", why
+    return "", ""
 
 
 async def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

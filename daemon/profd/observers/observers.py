@@ -207,7 +207,7 @@ class Observers:
             return
         order.state = BuildState.BUILDING
         other = self._change_identity and wanted.uid != os.geteuid()
-        found: Built = await build(wanted, change_identity=other)
+        found: Built = await build(wanted, change_identity=other, awaited=lambda: not self._queue.empty())
         order.directory, order.why = found.directory, found.why
         order.state = BuildState.BUILT
         if found.why:

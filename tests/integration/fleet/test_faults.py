@@ -144,7 +144,7 @@ def test_a_host_that_takes_connections_and_never_answers(two: TwoHosts, hung: st
 
 PHASES = {
     "finding": ("2 finding", ("--rank", "0", "--duration", "1s"), "n1,n9"),
-    "waiting for the moment": ("begin together", ("--rank", "0", "--duration", "300ms", "--start-in", "3s"), "n1"),
+    "waiting for the moment": ("begin together", ("--rank", "0", "--duration", "300ms", "--start-in", "10s"), "n1"),
 }
 
 

@@ -77,6 +77,11 @@ def lost(intake: Intake) -> dict[str, int]:
     return {f"{loss.stage}.{loss.reason}": loss.count for loss in intake.losses}
 
 
+def full(totals: dict[str, int]) -> dict[str, int]:
+    """What is lost where the job was ahead of its streamer, as on a busy host: as many as the job counted."""
+    return {"target.arena_full": totals["arena_full"]} if totals["arena_full"] else {}
+
+
 def holds_an_arena(pid: int) -> bool:
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
@@ -98,7 +103,7 @@ async def test_process_that_records_is_drained_to_its_last_event(rig: IngestRig)
         await drained(intake, drain)
     nothing_twice(intake)
     assert (intake.events, intake.recorded) == (totals["recorded"], totals["recorded"])
-    assert lost(intake) == {}
+    assert lost(intake) == full(totals)
 
 
 async def test_killed_process_leaves_everything_it_published(rig: IngestRig) -> None:
@@ -110,7 +115,7 @@ async def test_killed_process_leaves_everything_it_published(rig: IngestRig) -> 
         await drained(intake, drain, target_died=True)
     nothing_twice(intake)
     assert intake.events == intake.recorded
-    assert lost(intake) == {}
+    assert set(lost(intake)) <= {"target.arena_full"}  # as for `full`; it can tell nobody how many
 
 
 async def test_killed_streamers_cost_nothing(rig: IngestRig) -> None:
@@ -225,7 +230,7 @@ async def test_full_disk_is_told_and_the_job_goes_on(rig: IngestRig) -> None:
         await drained(intake, drain)
     nothing_twice(intake)
     assert "limit" in intake.failure
-    assert lost(intake) == {"ingest.journal_full": totals["recorded"] - intake.events}
+    assert lost(intake) == {"ingest.journal_full": totals["recorded"] - intake.events, **full(totals)}
 
 
 async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> None:
@@ -244,7 +249,7 @@ async def test_daemon_that_comes_back_goes_on_with_the_file(rig: IngestRig) -> N
         await drained(intake, drain)
     nothing_twice(intake)
     assert intake.events == totals["recorded"]
-    assert lost(intake) == {}
+    assert lost(intake) == full(totals)
 
 
 async def test_arena_that_is_none_is_refused_with_its_reason(rig: IngestRig) -> None:

@@ -79,6 +79,7 @@ def test_status_comes_while_it_is_armed(agents):
     os.close(armed.fd)
     assert int(first.fields["events"]) <= int(second.fields["events"])
     assert {"events", "dropped", "seconds", "steps"} <= first.fields.keys()
+    assert 0 < int(first.fields["lasted_ms"]) < int(second.fields["lasted_ms"])
 
 
 def test_steps_are_told_before_and_during(agents):
@@ -289,8 +290,7 @@ for line in sys.stdin:
     job.say("before")
     assert job.line() == "done"
     link.send(packet_bytes(12, 1, drop="ranges"))
-    link.next(STATUS)  # packets are obeyed in order, and this one comes later
-    link.next(STATUS)
+    until(lambda: link.next(STATUS).fields["limits"] == "1", "it says that it has obeyed")
     job.say("after")
     assert job.line() == "done"
     link.stop()

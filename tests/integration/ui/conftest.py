@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from profclient.cli.units import duration
 
-from tests.support.chromium import chromium
+from tests.support.chromium import chromium, new_tab
 from tests.support.daemon import running_daemon
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -155,7 +155,7 @@ def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pag
 def _opened(
     browser: Any, file: str, environ: dict[str, str], traces: dict[str, str], server: subprocess.Popen[str]
 ) -> Iterator[Page]:
-    tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    tab = new_tab(browser, viewport={"width": 1280, "height": 900})
     text = Path(file.removeprefix("file://")).read_text()
     url = text.partition('action="')[2].partition("enter")[0]
     opened = Page(tab, url, environ, traces, file, server)

@@ -17,6 +17,7 @@ from profproto.v1 import query_pb2 as pb
 from profproto.v1 import query_pb2_grpc
 
 from tests.integration.ui.conftest import PROFCTL, cells, saved
+from tests.support.chromium import new_tab
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.people import being
 from tests.support.python_jobs import SPIN, needs_ptrace, running
@@ -62,7 +63,7 @@ def now(browser: Any) -> Iterator[Now]:
         try:
             assert server.stdout is not None
             address = server.stdout.readline().strip()
-            tab = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+            tab = new_tab(browser, viewport={"width": 1280, "height": 1000})
             complaints: list[str] = []
             tab.on("console", lambda said: said.type == "error" and complaints.append(said.text))
             tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -90,12 +91,6 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Pat
     start.wait_for(state="detached")
     start.click()
 
-    recording = tab.get_by_role("region", name="Recording")
-    recording.get_by_text("window", exact=False).first.wait_for()
-    assert "so far" in recording.inner_text()
-    assert tab.get_by_role("button", name="Stop").is_visible()
-    first = recording.locator(".grows").inner_text()
-    tab.wait_for_function("(before) => document.querySelector('.grows')?.textContent !== before", arg=first)
     ended = tab.get_by_role("region", name="Ended last")
     link = ended.get_by_role("link", name="Trace ")
     link.wait_for()
@@ -103,7 +98,7 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Pat
     (target,) = capture["targets"]
     assert (capture["state"], target["pid"]) == ("stored", now.job.pid)
     assert all(phase["name"] in ended.inner_text() for phase in target["waterfall"])
-    assert recording.inner_text().endswith("Nothing is recorded.")
+    assert tab.get_by_role("region", name="Recording").inner_text().endswith("Nothing is recorded.")
     name, picture = saved(now, ended, ("back", "text", "operator"), tmp_path)
     assert name == f"profd-waterfalls-{capture['capture']}.png"
     assert min(picture["pixels"]) > 20
@@ -114,13 +109,17 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Pat
     tab.goto(f"{now.url}#/now")
 
 
-def test_a_capture_is_stopped_here(now: Now) -> None:
+def test_a_capture_that_records_is_seen_and_stopped_here(now: Now) -> None:
     tab = now.tab
     tab.get_by_role("checkbox", name=f"Record {now.job.pid}", exact=True).check()
     tab.get_by_role("spinbutton", name="Length of the window").fill("600")
     tab.get_by_role("button", name="Start", exact=True).click()
     recording = tab.get_by_role("region", name="Recording")
     recording.get_by_text("of 600", exact=False).wait_for()
+    recording.get_by_text("window", exact=False).first.wait_for()
+    assert "so far" in recording.inner_text()
+    first = recording.locator(".grows").inner_text()
+    tab.wait_for_function("(before) => document.querySelector('.grows')?.textContent !== before", arg=first)
     # AND meanwhile another user is told nothing
     if os.geteuid() == 0:
         assert told_to(now.daemon, OTHER)["captures"] == []

@@ -28,6 +28,7 @@ from profclient.ui.server import PageServer
 
 from tests.integration.ui.conftest import SLOW, STEPS, training
 from tests.integration.ui.test_server import OTHER, Got, request, serving
+from tests.support.chromium import new_tab
 from tests.support.perfetto import Perfetto, needs_perfetto
 from tests.support.simulated_job import Plan, files
 from tests.support.waiting import PATIENCE_SECONDS
@@ -58,7 +59,7 @@ def server(store: Path) -> Iterator[PageServer]:
 
 def opened(browser: Any, server: PageServer, page: str) -> Any:
     """A tab of a browser that knows nothing yet, at this page."""
-    tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    tab = new_tab(browser, viewport={"width": 1280, "height": 900})
     server.page = page
     tab.goto(f"{server.url}#key={server.keys.for_terminal()}")
     tab.wait_for_selector("h1")
@@ -189,7 +190,7 @@ def test_a_page_of_another_origin_cannot_frame_it_or_talk_to_it(browser: Any, se
     assert server.perfetto is not None
     target = f"http://{server.address}:{server.perfetto.port}/{path}"
     with evil() as url:
-        tab = browser.new_context().new_page()
+        tab = new_tab(browser)
         tab.goto(f"{url}?{urllib.parse.urlencode({'target': target})}")
         tab.wait_for_function("window.framed")
         assert [frame.url for frame in tab.frames[1:]] == ["chrome-error://chromewebdata/"]

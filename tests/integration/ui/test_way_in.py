@@ -16,6 +16,7 @@ from profclient.ui.asking import Library
 from profclient.ui.server import PageServer
 
 from tests.integration.ui.conftest import PROFCTL, Page
+from tests.support.chromium import new_tab
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def test_another_tab_is_let_in_by_the_first_and_another_browser_is_not(page: Pag
     other.goto(f"{page.url}#/trace/{page.traces['before']}")
     other.get_by_role("slider", name="Steps").wait_for()
     other.close()
-    stranger = browser.new_context().new_page()
+    stranger = new_tab(browser)
     stranger.goto(f"{page.url}#/trace/{page.traces['before']}")
     stranger.get_by_role("alert").wait_for()
     assert "This tab has no key" in stranger.get_by_role("alert").inner_text()
@@ -62,7 +63,7 @@ def test_a_printed_address_is_good_once_and_leaves_no_key_behind(page: Page, bro
         try:
             assert server.stdout is not None
             address = server.stdout.readline().strip()
-            tab = browser.new_context().new_page()
+            tab = new_tab(browser)
             tab.goto(address)
             tab.get_by_role("slider", name="Steps").wait_for()
             place = f"{address.partition('#')[0]}#/trace/{page.traces['before']}"
@@ -70,7 +71,7 @@ def test_a_printed_address_is_good_once_and_leaves_no_key_behind(page: Page, bro
             assert tab.evaluate("() => history.length") <= 2  # about:blank, and this page
             tab.reload()
             tab.get_by_role("slider", name="Steps").wait_for()
-            other = browser.new_context().new_page()
+            other = new_tab(browser)
             other.goto(address)
             other.get_by_role("alert").wait_for()
             assert "was used already" in other.get_by_role("alert").inner_text()
@@ -137,7 +138,7 @@ def test_what_another_users_server_left_in_the_browser_meets_no_page_of_ours(
     browser: Any, tmp_path: Path, address: str
 ) -> None:
     """GIVEN a visit to another user's server at the port that ours has later THEN the browser asks ours."""
-    tab = browser.new_context().new_page()
+    tab = new_tab(browser)
     with another_server(LEAVES) as other:
         tab.goto(other)
         tab.wait_for_function("() => document.title === 'left'")

@@ -109,6 +109,8 @@ class Status:
 
     events: int = 0
     seconds: float = 0.0  # spent recording, all threads together
+    lasted_s: float | None = None  # since it was armed, when these were counted; None: an agent that does not tell
+    limits: int | None = None  # LIMITs that it had obeyed by then; None as above
     by_source: Mapping[str, float] = field(default_factory=dict)
     steps: int = 0  # whole ones since it was armed
     step_ns: int | None = None  # median of whole ones since the last status; in STOPPED of all
@@ -201,6 +203,8 @@ def status_from_untrusted(packet: Packet) -> Status:
     return Status(
         events=number(fields, "events") or 0,
         seconds=_seconds(fields, "seconds") or 0.0,
+        lasted_s=None if (lasted_ms := number(fields, "lasted_ms")) is None else lasted_ms / 1000,
+        limits=number(fields, "limits"),
         by_source=by_source,
         steps=number(fields, "steps") or 0,
         step_ns=number(fields, "step_ns") or None,

@@ -4,6 +4,7 @@ Pure: STATUS in, a decision out. Two measures: the seconds that recording took
 per second of wall time, an upper estimate from counted events, and steady; and
 the steps, which are what the user cares about, and noisy: they must be slow
 three times running. A guarded process tells five times a second, so that a window of half a second is judged, too.
+On a busy host its words come late and several at once, so they say when they were true.
 """
 
 from __future__ import annotations
@@ -43,12 +44,17 @@ class OverheadGuard:
         self._settling = False
 
     def judge(self, status: Status, elapsed_s: float) -> str:
-        """A kind to be left out from now on, ABORT, or empty: all is well. `elapsed_s`: since recording began."""
+        """A kind to be left out from now on, ABORT, or empty: all is well.
+
+        `elapsed_s`: since recording began, as the daemon sees it; for agents that do not tell it themselves.
+        """
+        if status.lasted_s is not None:
+            elapsed_s = status.lasted_s
         share = self._share(status, elapsed_s)
         slow = self._slower(status)
         self._before, self._before_s = status, elapsed_s
         if self._settling:  # what passed while something was dropped says nothing yet
-            self._settling, self._slow = False, []
+            self._settling, self._slow = not self._obeyed(status), []
             return ""
         if status.step_ns:
             self._slow = [*self._slow, elapsed_s] if slow > self._limit else []
@@ -85,6 +91,10 @@ class OverheadGuard:
     def _share(self, status: Status, elapsed_s: float) -> float:
         passed = elapsed_s - self._before_s
         return max(0.0, status.seconds - self._before.seconds) / passed if passed > 0 else 0.0
+
+    def _obeyed(self, status: Status) -> bool:
+        """Whether all that was dropped was, by the time of this status; of an agent that does not tell: by the next."""
+        return status.limits is None or status.limits >= len(self.dropped)
 
     def _are_slow(self) -> bool:
         return len(self._slow) >= _SLOW_RUNNING and self._slow[-1] - self._slow[0] >= _SLOW_SECONDS

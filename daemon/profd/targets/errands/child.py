@@ -66,8 +66,20 @@ class Child:
             except TimeoutError:
                 stat = procfs.stat_of(self.pid)
                 if stat is None or stat.state != "R":
-                    raise
+                    return self._said_meanwhile()
         raise TimeoutError
+
+    def _said_meanwhile(self) -> bytes:
+        """The answer of a process that does not run any more because it has answered; TimeoutError where it has not.
+
+        On a busy host the caller's turn comes late, and the answer may come between the timeout and the look at the
+        process.
+        """
+        self._conversation.setblocking(False)
+        try:
+            return self._conversation.recv(words.MESSAGE_BYTES_MAX)
+        except BlockingIOError:
+            raise TimeoutError from None
 
     async def say(self, question: list[Any], fd: int = -1) -> None:
         """Send a question, and with it a descriptor, which stays the caller's. NoAnswer if the process is gone."""

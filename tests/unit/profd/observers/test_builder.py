@@ -50,14 +50,42 @@ async def test_who_holds_its_answer_open_is_not_waited_for(tmp_path: Path, monke
 async def test_one_that_takes_too_long_is_ended_though_its_answer_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SLEEPS}'\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(builder, "command", lambda: [str(program)])
+    monkeypatch.setattr(builder, "command", lambda: sleeping(tmp_path))
     monkeypatch.setattr(builder, "OBSERVER_BUILD_SECONDS", 0.0)
     built = await builder.build(wanted(tmp_path), change_identity=False)
     assert "took longer than" in built.why
     assert built.too_long
+    assert built.again  # the host was busy: that is no reason to refuse the next one for ever
+
+
+async def test_one_that_nobody_waits_for_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "command", lambda: sleeping(tmp_path))
+    monkeypatch.setattr(builder, "OBSERVER_BUILD_SECONDS", 0.0)
+    monkeypatch.setattr(builder, "_LOOK_SECONDS", 0.01)
+    asked: list[bool] = []
+
+    def awaited() -> bool:
+        asked.append(len(asked) >= 20)
+        return asked[-1]
+
+    built = await builder.build(wanted(tmp_path), change_identity=False, awaited=awaited)
+    assert asked == [False] * 20 + [True]
+    assert built.why == "it took longer than 0 s"
+
+
+async def test_one_that_nobody_waits_for_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "command", lambda: sleeping(tmp_path))
+    monkeypatch.setattr(builder, "OBSERVER_BUILD_ALONE_SECONDS", 0.0)
+    built = await builder.build(wanted(tmp_path), change_identity=False, awaited=lambda: False)
+    assert built.why == "it took longer than 0 s"
+
+
+def sleeping(folder: Path) -> list[str]:
+    """The command of a builder that does not end."""
+    program = folder / "program"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SLEEPS}'\n")
+    program.chmod(0o755)
+    return [str(program)]
 
 
 @pytest.mark.parametrize("name", ["cache/profd", "cache/profd/torch"])
@@ -137,10 +165,7 @@ async def test_one_that_is_cancelled_while_it_starts_is_ended(tmp_path: Path, mo
         return started[0]
 
     monkeypatch.setattr(builder, "_start", late)
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SLEEPS}'\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(builder, "command", lambda: [str(program)])
+    monkeypatch.setattr(builder, "command", lambda: sleeping(tmp_path))
     building = asyncio.create_task(builder.build(wanted(tmp_path), change_identity=False))
     assert await asyncio.to_thread(begun.wait, LONG)
     building.cancel()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from profd.limits import OBSERVER_MEMORY_BYTES_MIN
@@ -30,12 +31,14 @@ class Builder:
 
     def __init__(self, directory: Path) -> None:
         self.asked: list[Wanted] = []
+        self.awaited: list[bool] = []  # whether somebody waited for its place
         self.running = self.most = 0
         self.go = asyncio.Event()
         self.result = Built("", str(directory))
 
-    async def __call__(self, wanted: Wanted, *, change_identity: bool) -> Built:
+    async def __call__(self, wanted: Wanted, *, change_identity: bool, awaited: Callable[[], bool]) -> Built:
         self.asked.append(wanted)
+        self.awaited.append(awaited())
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -81,8 +84,8 @@ async def test_one_is_built_once_and_used(observers: Observers, builder: Builder
 async def test_one_that_stands_still_keeps_nobody_else_waiting(
     observers: Observers, monkeypatch: pytest.MonkeyPatch, builder: Builder
 ) -> None:
-    async def build(wanted: Wanted, *, change_identity: bool) -> Built:
-        return Built("", "/there") if wanted.uid != 1 else await builder(wanted, change_identity=change_identity)
+    async def build(wanted: Wanted, **more: Any) -> Built:
+        return Built("", "/there") if wanted.uid != 1 else await builder(wanted, **more)
 
     monkeypatch.setattr(module, "build", build)
     users = [replace(ME, id=ProcessId(uid, 1), uid=uid) for uid in (1, 2, 3)]
@@ -103,6 +106,7 @@ async def test_they_are_built_two_at_a_time_each_for_its_user(observers: Observe
     await eventually(lambda: done(observers, "built", 3))
     assert [wanted.uid for wanted in builder.asked] == [1, 2, 3]
     assert builder.most == 2
+    assert builder.awaited == [True, True, False]  # the first two had somebody behind them
 
 
 async def test_a_failure_is_told_and_not_tried_again(observers: Observers, builder: Builder, tmp_path: Path) -> None:

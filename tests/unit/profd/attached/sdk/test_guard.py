@@ -28,6 +28,27 @@ def test_what_has_most_events_goes_first_and_gets_a_second_to_show() -> None:
     assert second.startswith("stacks: left out from 4.0 s on")
 
 
+def test_statuses_that_come_late_and_together_are_judged_by_their_own_times() -> None:
+    """GIVEN 1.9 % in each second WHEN a busy host's daemon hears of two seconds at once THEN it is 1.9 %."""
+    guard = OverheadGuard(0.02, ("stacks",))
+    assert guard.judge(Status(seconds=0.019, lasted_s=1.0), 1.98) == ""
+    assert guard.judge(Status(seconds=0.038, lasted_s=2.0), 2.0) == ""
+    # AND what is too much is, however late it is heard of, from the moment that it was told of
+    assert guard.judge(Status(seconds=0.078, lasted_s=3.0), 30.0) == "stacks"
+    assert guard.sentences()[0].startswith("stacks: left out from 3.0 s on, because recording took about 4.0 %")
+
+
+def test_what_was_told_before_it_was_left_out_says_nothing_of_the_rest() -> None:
+    """GIVEN statuses that were on the way WHEN a kind is dropped THEN none ends it until the drop was obeyed."""
+    guard = OverheadGuard(0.02, ("stacks",))
+    assert guard.judge(Status(seconds=0.1, lasted_s=1.0, limits=0), 1.0) == "stacks"
+    on_the_way = [Status(seconds=0.1 * n, lasted_s=n, limits=0) for n in (2, 3, 4)]
+    assert [guard.judge(status, 4.0) for status in on_the_way] == [""] * 3
+    assert guard.judge(Status(seconds=0.45, lasted_s=5.0, limits=1), 5.0) == ""  # a part of it was before
+    assert guard.judge(Status(seconds=0.46, lasted_s=6.0, limits=1), 6.0) == ""
+    assert guard.judge(Status(seconds=0.56, lasted_s=7.0, limits=1), 7.0) == ABORT
+
+
 def test_only_what_was_spent_since_counts() -> None:
     guard = OverheadGuard(0.02, ("stacks",))
     assert guard.judge(Status(seconds=0.5), 1.0) == "stacks"

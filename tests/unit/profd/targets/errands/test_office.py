@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,15 +15,15 @@ import pytest
 from profd.limits import PROC_WAIT_SECONDS, PROC_WAIT_SECONDS_PER_UID
 from profd.observers import torch_of
 from profd.sources.pyspy import confinement
-from profd.targets import mapped
+from profd.targets import mapped, procfs
 from profd.targets.errands import calls, office
-from profd.targets.errands.child import NoAnswer
+from profd.targets.errands.child import NoAnswer, Unanswered
 from profd.targets.errands.office import Errands
 from profd.targets.table import ProcessTable
 
 from tests.support import bpf
 from tests.support.dead_files import dead_files, why_not
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
 MALLORY = 61301
@@ -84,6 +86,35 @@ def test_one_that_was_killed_meanwhile_has_a_successor(errands: Errands) -> None
     child = next(iter(errands._idle.values()))
     until(child.gone, "it ends with what has made it")
     assert errands.once(own(), "exists", b"/") is True
+
+
+def test_an_answer_that_comes_while_its_process_is_looked_at_is_taken(
+    errands: Errands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy host the caller's turn comes late: after the timeout, and when the process already waits again."""
+    assert errands.once(own(), "exists", b"/") is True
+    [child] = errands._idle.values()
+    os.kill(child.pid, signal.SIGSTOP)
+
+    def looks_late(pid: int) -> procfs.Stat | None:
+        os.kill(pid, signal.SIGCONT)
+        assert select.select([child._conversation], [], [], PATIENCE_SECONDS)[0]
+        until(lambda: (found := stat_of(pid)) is not None and found.state == "S", "it waits for the next question")
+        return stat_of(pid)
+
+    stat_of = procfs.stat_of
+    monkeypatch.setattr(procfs, "stat_of", looks_late)
+    assert child.ask(["exists", b"/"], 0.01) is True
+    assert not child.given_up
+
+
+def test_a_process_that_waits_and_has_not_answered_is_given_up(errands: Errands) -> None:
+    assert errands.once(own(), "exists", b"/") is True
+    [child] = errands._idle.values()
+    os.kill(child.pid, signal.SIGSTOP)
+    with pytest.raises(Unanswered, match="does not answer"):
+        child.ask(["exists", b"/"], 0.01)
+    assert child.given_up
 
 
 @needs_fuse
