@@ -160,7 +160,7 @@ def _opened(
     url = text.partition('action="')[2].partition("enter")[0]
     opened = Page(tab, url, environ, traces, file, server)
     tab.on("console", lambda said: said.type == "error" and opened.complaints.append(said.text))
-    tab.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    tab.on("pageerror", lambda error: opened.complaints.append(error.stack or str(error)))
     assert os.stat(file.removeprefix("file://")).st_mode & 0o077 == 0
     tab.goto(file)
     tab.wait_for_url(f"{url}#/")

@@ -32,6 +32,11 @@ SEEN = """(hidden) => {
 }"""
 
 
+HAS_FOCUS = "(one) => one === document.activeElement"
+BEHIND = """(one) => Boolean(document.querySelector(".now").compareDocumentPosition(one)
+  & Node.DOCUMENT_POSITION_FOLLOWING)"""
+
+
 @dataclass
 class Now:
     """The tab, a job that can be recorded, and what the page complained of."""
@@ -109,11 +114,23 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Pat
     tab.goto(f"{now.url}#/now")
 
 
-def test_a_capture_that_records_is_seen_and_stopped_here(now: Now) -> None:
+def test_a_capture_is_begun_and_stopped_by_keys(now: Now) -> None:
+    """The form is behind the processes, and the focus is never lost with a button that goes away."""
     tab = now.tab
-    tab.get_by_role("checkbox", name=f"Record {now.job.pid}", exact=True).check()
-    tab.get_by_role("spinbutton", name="Length of the window").fill("600")
-    tab.get_by_role("button", name="Start", exact=True).click()
+    tab.get_by_role("checkbox", name=f"Record {now.job.pid}", exact=True).focus()
+    tab.keyboard.press("Space")
+    amount = tab.get_by_role("spinbutton", name="Length of the window")
+    assert amount.evaluate(BEHIND), "who has chosen goes on, and not back"
+    amount.focus()
+    tab.keyboard.press("ControlOrMeta+a")
+    tab.keyboard.type("600")
+    start = tab.get_by_role("button", name="Start", exact=True)
+    start.wait_for()
+    for _ in range(5):  # the unit, what else is recorded, and then the button
+        tab.keyboard.press("Tab")
+    assert start.evaluate(HAS_FOCUS)
+    tab.keyboard.press("Enter")
+    assert tab.get_by_role("region", name="Estimate").evaluate(HAS_FOCUS)
     recording = tab.get_by_role("region", name="Recording")
     recording.get_by_text("of 600", exact=False).wait_for()
     recording.get_by_text("window", exact=False).first.wait_for()
@@ -125,8 +142,9 @@ def test_a_capture_that_records_is_seen_and_stopped_here(now: Now) -> None:
         assert told_to(now.daemon, OTHER)["captures"] == []
         assert now.job.pid not in [row["pid"] for row in told_to(now.daemon, OTHER)["processes"]]
         assert told_to(now.daemon, None)["captures"][0]["targets"][0]["pid"] == now.job.pid
-    tab.get_by_role("button", name="Stop").click()
-    recording.get_by_text("Nothing is recorded.").wait_for()
+    tab.get_by_role("button", name="Stop").press("Enter")
+    recording.get_by_text("Nothing is recorded.").wait_for(timeout=1000 * PATIENCE_SECONDS)
+    assert tab.evaluate("() => document.activeElement.closest('main') !== null")
     assert now.captures()[0]["state"] in ("stored", "partial")
     assert now.complaints == []
 

@@ -351,3 +351,24 @@ def test_a_step_is_asked_for_by_its_times(page: Page) -> None:
     assert (given["from_ns"], given["to_ns"] - given["from_ns"]) == (step["start_ns"] - begin, step["duration_ns"])
     page.settled()
     assert page.complaints == []
+
+
+def test_an_event_whose_end_was_not_seen_is_as_long_as_it_is_drawn(page: Page, tmp_path: Path) -> None:
+    """GIVEN a call that goes on behind the trace WHEN one within it leads to it THEN all of it stays in view."""
+    path = tmp_path / "open.json"
+    events = [{**event("open", 0, 0), "ph": "B"}, event("inner", 100, 50), event("last", 900, 100)]
+    path.write_text(json.dumps({"traceEvents": events}))
+    trace = page.json("import", str(path))["trace"]
+    tab = page.go(f"/trace/{trace}")
+    region = tab.get_by_role("region", name="Timeline")
+    search = region.get_by_role("searchbox")
+    search.fill("inner")
+    search.press("Enter")
+    region.get_by_text("1 event found.").wait_for()
+    search.press("Enter")
+    page.settled()
+    region.locator(".event").get_by_role("button", name="open").click()
+    page.settled()
+    assert region.locator("output").inner_text() == "open, 1.00 ms, 0 ns after the first event"
+    assert "its end was not seen" in region.locator(".event").inner_text()
+    assert page.complaints == []

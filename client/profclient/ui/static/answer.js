@@ -26,7 +26,7 @@ export function answer(summary) {
     ["cost", cost(summary.cost ?? {})],
   ];
   const told = lines.filter(([, text]) => text);
-  return [h("dl", {}, ...told.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, printable(text))]))];
+  return [h("dl", {}, ...told.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, printable(text), name === "hint" && " ", name === "hint" && recordAgain(text))]))];
 }
 
 /** @param {any} summary */
@@ -91,20 +91,23 @@ function cost(told) {
   return told.detail ? `${told.how}: ${told.detail}` : told.how ?? "";
 }
 
-/** @param {any} told of `explain` @param {string} id of the trace @param {(step: number) => void} go @param {string} [of] a part */
-export function findings(told, id, go, of = "") {
+/** @typedef {{step: (step: number) => void, part: (name: string, step: number | null) => void}} Ways what the page of a trace has for a
+ * finding: a step, and a part under this heading, of a step or as it is */
+
+/** @param {any} told of `explain` @param {string} id of the trace @param {Ways} ways @param {string} [of] a part */
+export function findings(told, id, ways, of = "") {
   const message = told.message && h("p", {}, printable(told.message));
-  if (!told.findings.length) return [message];
-  const list = told.findings.map((/** @type {any} */ one) => finding(one, id, go));
+  if (!told.findings.length) return [message, of && h("p", { class: "line" }, `What takes most time in ${of}:`, leadTo("Call tree", null, ways))];
+  const list = told.findings.map((/** @type {any} */ one) => finding(one, id, ways));
   const overlap = list.length > 1 && h("p", { class: "dim" }, "Bounds overlap: they do not add up.");
   return [h("ol", { class: "findings", "aria-label": `Findings${of && ` of ${of}`}, those that cost most first` }, ...list), overlap, message];
 }
 
-/** @param {any} one @param {string} id @param {(step: number) => void} go */
-function finding(one, id, go) {
+/** @param {any} one @param {string} id @param {Ways} ways */
+function finding(one, id, ways) {
   const bound = one.bound_share === null ? "memory, not time" : `at most ${Math.round(100 * one.bound_share)} % less time`;
   const steps = one.evidence.steps.map((/** @type {number} */ step) =>
-    h("button", { type: "button", class: "chip", "aria-label": `Show step ${step}`, onclick: () => go(step) }, `step ${step}`));
+    h("button", { type: "button", class: "chip", "aria-label": `Show step ${step}`, onclick: () => ways.step(step) }, `step ${step}`));
   return h(
     "li",
     {},
@@ -112,6 +115,28 @@ function finding(one, id, go) {
     h("p", {}, printable(one.sentence)),
     one.symptom_of.length > 0 && h("p", { class: "dim" }, printable(`A symptom: ${one.symptom_of.join(", ")} may be why.`)),
     steps.length > 0 && h("p", { class: "line" }, ...steps),
-    h("p", { class: "dim" }, printable(`To know: ${one.confirm.replace(/\bTRACE\b/g, id)}`)),
+    toKnow(one, id, ways),
   );
+}
+
+/** Parts of the page that answer as a command does. @type {Record<string, string>} */
+const PARTS = { top: "Top", tree: "Call tree", memory: "Memory" };
+
+/** How one can be sure of a finding: where this page has it, and then the command. @param {any} one @param {string} id @param {Ways} ways */
+function toKnow(one, id, ways) {
+  const command = printable(one.confirm.replace(/\bTRACE\b/g, id));
+  const [, verb, given] = /\bprofctl (top|tree|memory) TRACE\b(?: --step (\d{1,15}|N)\b)?/.exec(one.confirm) ?? [];
+  if (!verb) return h("p", { class: "dim" }, `To know: ${command} `, recordAgain(one.confirm));
+  const step = given === undefined ? null : given === "N" ? one.evidence.steps[0] ?? null : Number(given);
+  return h("p", { class: "line dim" }, "To know:", leadTo(PARTS[verb], step, ways), h("span", {}, `or ${command}`), recordAgain(one.confirm));
+}
+
+/** @param {string} name of a part @param {number | null} step @param {Ways} ways */
+const leadTo = (name, step, ways) =>
+  h("button", { type: "button", onclick: () => ways.part(name, step) }, `${name}${step === null ? "" : ` of step ${step}`}`);
+
+/** The way to record more, where the page may. @param {string} text that names options of `profctl start` */
+export function recordAgain(text) {
+  return document.body.hasAttribute("data-write") && !document.body.hasAttribute("data-store") && /--(?:stacks|shapes|memory)\b/.test(text)
+    && h("a", { href: "#/now" }, "Record again");
 }

@@ -52,6 +52,10 @@ function show() {
   open = { path, page };
   document.title = `${page.title} · profd`;
   fill(main, page.element);
+  for (const link of document.querySelectorAll("nav a:not(.home)")) {
+    if (link.getAttribute("href") === `#${path}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
   main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
 }
@@ -76,6 +80,10 @@ async function start() {
     return;
   }
   window.addEventListener("hashchange", show);
+  document.querySelector(".skip")?.addEventListener("click", (event) => {
+    event.preventDefault(); // its address names no page
+    main.focus();
+  });
   show();
 }
 

@@ -2,7 +2,8 @@
 // The merged call tree: all calls of one path are a row, below their caller. Rows are made as they are opened; the way
 // down that takes most time is open at first, to the one that takes it itself.
 
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
+import { nameAndPlaces } from "./places.js";
 import { counted, duration, percent, shown, whole, wholeName } from "./units.js";
 
 const BELOW = 50; // rows of a caller at once; the next ones come when they are asked for
@@ -12,8 +13,8 @@ const LEVELS_MOVED = 40; // deeper ones stand where the last of these do, with t
 /** @typedef {{node: any, below: number[], above: number, level: number}} Path
  * @typedef {{level: number, place: number}} Row `place`: of its path; -1: a row that stands for further ones */
 
-/** @param {any} tree of `merged_tree` @returns {Element} */
-export function callTree(tree) {
+/** @param {any} tree of `merged_tree` @param {import("./places.js").Places} [places] where else the name of a path is @returns {Element} */
+export function callTree(tree, places = []) {
   const { nodes } = tree;
   const { paths, roots } = pathsOf(nodes);
   if (!roots.length) return h("p", { class: "dim" }, "There is no call in this part.");
@@ -23,6 +24,7 @@ export function callTree(tree) {
   const known = new Map();
   /** @type {HTMLElement | null} */
   let current = null; // the row that Tab leads to
+  const chosen = h("p", { class: "line chosen" }, "Up and down walk, right and left open and close. The name of a row can then be found elsewhere.");
 
   /** Rows of some of these paths. @param {number[]} places @param {number} from */
   function rowsOf(places, from) {
@@ -88,6 +90,8 @@ export function callTree(tree) {
     current = row;
     row.setAttribute("tabindex", "0");
     row.focus();
+    const place = known.get(row)?.place ?? -1;
+    if (place >= 0) fill(chosen, ...nameAndPlaces(String(paths[place].node.name), places));
   }
 
   /** @param {HTMLElement} row */
@@ -141,8 +145,7 @@ export function callTree(tree) {
   const grid = h("table", { role: "treegrid", "aria-label": "Call tree", class: "calls" }, h("thead", { role: "rowgroup" }, head), body);
   body.setAttribute("role", "rowgroup");
   const left = tree.left_out ? `${counted(tree.left_out, "path")} of too little time left out.` : null;
-  return h("div", {}, h("div", { class: "scroll" }, grid),
-    h("p", { class: "dim" }, "Right and left arrows open and close, up and down walk. Shares are of the part's time. ", left));
+  return h("div", {}, chosen, h("div", { class: "scroll" }, grid), h("p", { class: "dim" }, "Shares are of the part's time. ", left));
 }
 
 /** Ns on threads or on devices. @param {any} node */

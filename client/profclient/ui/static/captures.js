@@ -12,15 +12,21 @@ const NAMED = 8; // traces, or processes, of a capture in the list
 const ENDS_WELL = ["stored", "partial"];
 const GONE = "Nothing of that is kept here: its traces came from elsewhere, it is older than the newest 1,000 of its user, or there is none.";
 
+export const HOW_TO_RECORD = () => h("pre", {}, "profctl ps\nprofctl start --pid PID --duration 10s");
+
+/** The page's own way to begin a capture, where it has one. */
+export const recordHere = () => document.body.hasAttribute("data-write") && !document.body.hasAttribute("data-store")
+  && h("span", {}, h("a", { href: "#/now" }, "Now"), " lists processes and begins captures. ");
+
 /** @returns {import("./app.js").Page} */
 export function capturesPage() {
   const list = h("div");
   load(list, (signal) => captures("", signal), (found) => {
-    if (!found.length) return [h("p", {}, "No capture yet. This begins one:"), h("pre", {}, "profctl ps\nprofctl start --pid PID --duration 10s")];
+    if (!found.length) return [h("p", {}, "No capture yet. ", recordHere(), "In a terminal this begins one:"), HOW_TO_RECORD()];
     const more = found.length > LISTED && h("p", { class: "dim" }, `The latest ${LISTED}; profctl captures --limit 1000 has more.`);
     return [table("Captures", COLUMNS, found.slice(0, LISTED), { column: 1, falls: true }), more];
   });
-  const live = h("p", { class: "line dim" }, h("span", {}, "Those that go on, as they go on: ", h("a", { href: "#/now" }, "Now")));
+  const live = h("p", { class: "line dim" }, h("span", {}, h("a", { href: "#/now" }, "Now"), " shows captures that go on, as they do."));
   return { element: h("div", {}, h("h1", {}, "Captures"), live, list), title: "Captures" };
 }
 

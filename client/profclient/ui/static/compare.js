@@ -3,6 +3,7 @@
 // flame graph of both, and the steps of both on one scale.
 
 import { ask, traces } from "./ask.js";
+import { recordAgain } from "./answer.js";
 import { csvButton } from "./csv.js";
 import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
 import { graphOfBoth } from "./flame_both.js";
@@ -59,7 +60,7 @@ export function comparePage(a, b, given) {
   load(about, traces, (listed) => [whatTheyAre([a, b], listed)], h("span"));
   const hints = h("div");
   load(hints, (signal) => Promise.all([a, b].map((id) => hintOf(id, signal))), (told) =>
-    told.map((hint, place) => hint && h("p", { class: "dim" }, `${"AB"[place]}: ${printable(hint)}`)), h("span"));
+    told.map((hint, place) => hint && h("p", { class: "dim" }, `${"AB"[place]}: ${printable(hint)} `, recordAgain(hint))), h("span"));
   const sides = h("p", { class: "line" }, "A ", h("a", { href: pageOf(a) }, a), " B ", h("a", { href: pageOf(b) }, b),
     h("a", { href: `#/compare/${b}/${a}` }, "Other way round"));
   const below = section("Differences", h("p", { class: "line" }, h("label", {}, "By ", choice), search), found);

@@ -8,7 +8,7 @@ const FORMULA = /^[=+\-@\t\r]/;
 
 /** @param {string} what as its heading says @param {import("./table.js").Column[]} columns @param {any[]} rows */
 export const csvButton = (what, columns, rows) =>
-  h("button", { type: "button", title: `${what} as a CSV file`, onclick: () => hand(new Blob([csvOf(columns, rows)], { type: "text/csv" }), fileName(what, "csv")) }, "Save CSV");
+  h("button", { type: "button", title: `${what} as a CSV file`, "aria-label": `Save CSV: ${what}`, onclick: () => hand(new Blob([csvOf(columns, rows)], { type: "text/csv" }), fileName(what, "csv")) }, "Save CSV");
 
 /** Numbers as they are, in ns and bytes; texts as they are, and in quotes. @param {import("./table.js").Column[]} columns
  * @param {any[]} rows */

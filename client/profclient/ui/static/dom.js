@@ -24,9 +24,20 @@ export function section(title, ...content) {
   return h("section", { "aria-label": title }, h("h2", {}, title), ...content);
 }
 
-/** Put this in the place of what an element has. @param {Element} element @param {...Content} content */
+/** Put this in the place of what an element has. Where the focus was within it, the element has it now: from the begin of a page
+ * whoever has no mouse would have to come back. @param {Element} element @param {...Content} content */
 export function fill(element, ...content) {
+  const focused = element !== document.activeElement && element.contains(document.activeElement);
   element.replaceChildren(...content.filter((one) => one !== null && one !== undefined && one !== false));
+  if (focused) reach(element, false);
+}
+
+/** Give something the focus that is no control. @param {Element} element @param {boolean} [seen] whether it is scrolled to */
+export function reach(element, seen = true) {
+  if (!(element instanceof HTMLElement)) return;
+  if (!element.hasAttribute("tabindex")) element.tabIndex = -1;
+  element.focus({ preventScroll: true });
+  if (seen) element.scrollIntoView({ block: "nearest" });
 }
 
 /** What went wrong, and a way to try again. @param {any} error @param {() => void} [again] */

@@ -3,11 +3,12 @@
 
 import { ask } from "./ask.js";
 import { h, load } from "./dom.js";
+import { nameAndPlaces } from "./places.js";
 import { duration, printable, shown, whole, wholeName } from "./units.js";
 
 const STACK_LINES = 64;
 
-/** @typedef {[string, (name: string) => void][]} Places where else on the page a name is: what a button says, and what it does */
+/** @typedef {import("./places.js").Places} Places */
 
 /** @param {string} trace @param {(said: any) => void} go to another event @param {Places} places
  * @returns {{element: Element, show: (row: number) => void, clear: () => void}} */
@@ -43,8 +44,7 @@ function panel(told, go, places) {
   ];
   const rows = lines.filter(([, value]) => value).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]);
   return [
-    h("p", { class: "line" }, h("b", { title: wholeName(name) }, shown(name)),
-      ...places.map(([words, find]) => h("button", { type: "button", onclick: () => find(name) }, words))),
+    h("p", { class: "line" }, ...nameAndPlaces(name, places)),
     h("dl", {}, ...rows),
   ];
 }

@@ -4,6 +4,7 @@
 import { fill, h } from "./dom.js";
 import { boxes, whole } from "./flame_layout.js";
 import { saveButton } from "./picture.js";
+import { nameAndPlaces } from "./places.js";
 import { counted, duration, percent, shown, wholeName } from "./units.js";
 
 const ROW = 19; // pixels
@@ -13,20 +14,24 @@ const SHOWN_MAX = 6000; // boxes at a time, the widest
 const FUNCTIONS = ["python_function", "sample"];
 const OPERATORS = ["cpu_op", "module", "module_scope"];
 const RANGES = ["user_annotation", "range"];
+const HELP_ALONE = "A click or Enter zooms into a box; arrow keys walk.";
+const HELP = "A click or Enter zooms into a box, whose name can then be found elsewhere; arrow keys walk.";
 
 /** @typedef {{controls: HTMLElement[], boxes: () => import("./flame_layout.js").Box[], kind: (node: any) => string,
- *   words: (box: import("./flame_layout.js").Box, whole: number) => string, key?: (whole: number) => Element, little?: string}} Sight
+ *   words: (box: import("./flame_layout.js").Box, whole: number) => string, key?: (whole: number) => Element, little?: string,
+ *   places?: import("./places.js").Places}} Sight
  * How a tree is looked at. `controls` change what `boxes` are: the graph is drawn anew; `key`: what its colors mean;
- * `little`: what the paths that are left out have too little of */
+ * `little`: what the paths that are left out have too little of; `places`: where else the name of a box is */
 
-/** @param {any} tree of `merged_tree` @returns {Element} */
-export function flameGraph(tree) {
+/** @param {any} tree of `merged_tree` @param {import("./places.js").Places} places @returns {Element} */
+export function flameGraph(tree, places) {
   const device = tree.nodes.some((/** @type {any} */ node) => node.device_total_ns > 0);
   const weight = weightChoice(device);
   return graphOf(tree, {
     controls: [h("label", {}, "Width: ", weight)],
     boxes: () => boxes(tree.nodes, weight.value),
     kind: kindOf,
+    places,
     words: ({ node, width }, whole) =>
       `${wholeName(node.name)}\n${duration(width)} (${percent(width / whole)}), itself ${duration(node.self_ns)}, ${counted(node.count, "call")} [${node.kind}]`,
   });
@@ -41,7 +46,11 @@ export const weightChoice = (device) => /** @type {HTMLSelectElement} */ (
 export function graphOf(tree, sight) {
   const graph = h("div", { class: "flame", role: "tree", "aria-label": "Flame graph" });
   const told = h("span", { class: "dim", role: "status" });
-  const reset = h("button", { type: "button", onclick: () => zoom(-1) }, "Whole graph (Esc)");
+  const reset = h("button", { type: "button", onclick: () => {
+    zoom(-1);
+    /** @type {HTMLElement | null} */ (graph.querySelector("[tabindex='0']"))?.focus(); // there is nothing to press any more
+  } }, "Whole graph (Esc)");
+  const chosen = h("p", { class: "line chosen" });
   const search = /** @type {HTMLInputElement} */ (
     h("input", { type: "search", placeholder: "Search names", "aria-label": "Search names", oninput: () => find() })
   );
@@ -107,6 +116,7 @@ export function graphOf(tree, sight) {
   /** @param {number} place */
   function zoom(place) {
     zoomed = place;
+    fill(chosen, ...(place >= 0 ? nameAndPlaces(String(all[place].node.name), sight.places ?? []) : [sight.places ? HELP : HELP_ALONE]));
     draw();
     find();
   }
@@ -143,7 +153,7 @@ export function graphOf(tree, sight) {
   graph.addEventListener("keydown", (event) => {
     const place = placeOf(document.activeElement);
     if (event.key === "Escape") zoom(-1);
-    else if (place >= 0 && event.key === "Enter") zoom(place);
+    else if (place >= 0 && [" ", "Enter"].includes(event.key)) zoom(place);
     else if (place >= 0 && event.key.startsWith("Arrow")) step(place, beside(place, event.key));
     else return;
     event.preventDefault();
@@ -188,8 +198,8 @@ export function graphOf(tree, sight) {
   const own = tree.own_threads ? ` ${counted(tree.own_threads, "thread")} of profd left out.` : null;
   if (!all.length) return h("p", { class: "dim" }, "There is no call with a duration in this part.");
   for (const one of sight.controls) one.addEventListener("change", begin);
-  return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset, saveButton("Flame graph", picture)), key, graph,
-    h("p", { class: "dim" }, "A click or Enter zooms, arrow keys walk. ", left, own));
+  return h("div", {}, h("p", { class: "line" }, ...sight.controls, search, told, reset, saveButton("Flame graph", picture)), chosen, key, graph,
+    h("p", { class: "dim" }, left, own));
 }
 
 /** @param {Element | null} element */

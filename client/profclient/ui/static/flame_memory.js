@@ -7,8 +7,8 @@ import { graphOf, kindOf } from "./flame.js";
 import { laidOut } from "./flame_layout.js";
 import { counted, duration, percent, printable, size, wholeName } from "./units.js";
 
-/** @param {any} peak of `memory_peak` @returns {(Element | null)[]} */
-export function memoryGraph(peak) {
+/** @param {any} peak of `memory_peak` @param {import("./places.js").Places} places @returns {(Element | null)[]} */
+export function memoryGraph(peak, places) {
   if (peak.message) return [h("p", { class: "dim" }, printable(peak.message))];
   return [h("p", {}, peakWords(peak)), graphOf(peak, {
     controls: [],
@@ -16,6 +16,7 @@ export function memoryGraph(peak) {
     kind: kindOf,
     words: memoryWords,
     little: "memory",
+    places,
   })];
 }
 

@@ -10,15 +10,16 @@ import { memoryGraph } from "./flame_memory.js";
 import { printable, shown } from "./units.js";
 
 const THREADS_MAX = 500; // in the choice; a trace may have 100,000
+const NAME_CHARS = 80; // of a thread
 const MEMORY = "memory";
 /** @type {[string, string][]} */
 const OF = [["calls", "all calls"], ["modules", "modules"], ["operators", "operators"], ["samples", "samples"]];
 
-/** @param {string} trace
+/** @param {string} trace @param {import("./places.js").Places} places where else the name of a box or a path is, but for the graph itself
  * @returns {{element: Element, tree: Element, narrow: (part: Record<string, any>) => Promise<void>, offer: (tracks: any) => void, offerMemory: () => void,
  *   find: (name: string) => void}}
  * `offerMemory`: of a trace in which memory was recorded; `find`: mark what has this name */
-export function flamePart(trace) {
+export function flamePart(trace, places) {
   const found = h("div");
   const calls = h("div"); // the same paths, as a tree
   /** @type {Record<string, any>} */
@@ -36,7 +37,7 @@ export function flamePart(trace) {
     const names = peak.devices.map((/** @type {any} */ one) => one.name);
     whose.hidden = names.length < 2;
     fill(device, ...names.map((/** @type {string} */ name) => h("option", { value: name, selected: name === peak.name }, printable(name))));
-    return memoryGraph(peak);
+    return memoryGraph(peak, places);
   });
   const draw = () => {
     const given = { limit: 0, ...(thread.value && { thread: thread.value }), ...part };
@@ -55,15 +56,15 @@ export function flamePart(trace) {
       }
     };
     return load(found, asked, (tree) => {
-      fill(calls, callTree(tree));
+      fill(calls, callTree(tree, [["In the flame graph", find], ...places]));
       calls.removeAttribute("aria-busy");
-      return [!tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree)];
+      return [!tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree, places)];
     });
   };
   const offer = (/** @type {any} */ tracks) => {
     const chosen = thread.value; // from what was offered before
     fill(thread, h("option", { value: "" }, "all, merged"), ...threadsOf(tracks).slice(0, THREADS_MAX)
-    .map(({ id, name }) => h("option", { value: id }, name)));
+    .map(({ id, name }) => h("option", { value: id }, name.slice(0, NAME_CHARS))));
     if ([...thread.options].some((one) => one.value === chosen)) thread.value = chosen;
   };
   const offerMemory = () => of.append(h("option", { value: MEMORY }, "memory at its peak"));

@@ -129,7 +129,7 @@ export function heatMap(heat, open) {
     const keys = {
       ArrowLeft: () => walk(-1), ArrowRight: () => walk(1), ArrowUp: () => move(row - 1, column),
       ArrowDown: () => move(row + 1, column), PageUp: () => walk(-FAR), PageDown: () => walk(FAR),
-      Home: () => walk(-count), End: () => walk(count), Enter: choose,
+      Home: () => walk(-count), End: () => walk(count), Enter: choose, " ": choose,
     };
     if (!keys[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();

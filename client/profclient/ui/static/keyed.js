@@ -1,6 +1,8 @@
 // @ts-check
 // Elements that follow rows by their keys: one is made anew where its row is another object, and stays where it was.
 
+import { reach } from "./dom.js";
+
 /** @template Row @param {Element} parent @param {(row: Row) => HTMLElement} make
  * @returns {(rows: [string | number, Row][]) => void} shows these, in this order */
 export function keyed(parent, make) {
@@ -11,7 +13,11 @@ export function keyed(parent, make) {
       const before = shown.get(key);
       return [key, before?.row === row ? before : { row, element: replaced(before?.element, make(row)) }];
     }));
-    for (const [key, { element }] of shown) if (!now.has(key)) element.remove();
+    for (const [key, { element }] of shown) {
+      if (now.has(key)) continue;
+      if (element.contains(document.activeElement)) reach(parent, false);
+      element.remove();
+    }
     let at = parent.firstElementChild;
     for (const { element } of now.values()) {
       if (element === at) at = at.nextElementSibling;
@@ -21,11 +27,14 @@ export function keyed(parent, make) {
   };
 }
 
-/** In the place of the one before, with the focus where that had it. @param {HTMLElement | undefined} before
+/** In the place of the one before, with the focus where that had it, or on itself. @param {HTMLElement | undefined} before
  * @param {HTMLElement} element */
 function replaced(before, element) {
-  const focused = before?.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
+  const focused = before?.contains(document.activeElement) ? document.activeElement : null;
   before?.replaceWith(element);
-  if (focused) /** @type {HTMLElement | null} */ (element.querySelector(`[aria-label="${CSS.escape(focused)}"]`))?.focus();
+  if (!focused) return element;
+  const label = focused.getAttribute("aria-label");
+  const same = label ? element.querySelector(`[aria-label="${CSS.escape(label)}"]:enabled`) : null;
+  reach(same ?? element, false);
   return element;
 }

@@ -115,8 +115,8 @@ export function nowPage() {
     h("table", { "aria-label": "Processes" }, h("thead", {}, h("tr", {}, ...heads)), rows));
   const element = h("div", {}, h("h1", {}, "Now"), told,
     section("Recording", counts.running, goOn),
-    form ? section("Start a capture", form.element) : readOnly(),
     section("Processes", counts.processes, table),
+    form ? section("Start a capture", form.element) : readOnly(),
     section("Ended last", counts.ended, ended));
   const close = () => {
     document.removeEventListener("visibilitychange", seen);

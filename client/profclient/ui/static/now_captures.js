@@ -2,7 +2,7 @@
 // Captures as they go on, and how the last ones ended: states, and where their time went.
 
 import { order } from "./ask.js";
-import { fill, h, problem } from "./dom.js";
+import { fill, h, problem, reach } from "./dom.js";
 import { saveButton } from "./picture.js";
 import { counted, duration, printable, shown, shownCommand, whole } from "./units.js";
 
@@ -129,6 +129,7 @@ const seconds = (ns) => `${(ns / 1e9).toFixed(1)} s`;
 async function end(capture, button, told) {
   button.disabled = true;
   fill(told, "It is asked to end …");
+  reach(told, false); // a button that cannot be pressed has no focus
   try {
     await order("stop", { capture });
   } catch (error) {

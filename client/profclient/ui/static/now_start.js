@@ -27,7 +27,7 @@ export function startForm(chosen, begun) {
     clearTimeout(timer);
     wanted = null;
     const count = chosen().length;
-    fill(who, count ? `${whole(count)} chosen.` : "Choose processes in the table below.");
+    fill(who, count ? `${whole(count)} chosen.` : "Choose processes in the table above.");
     fill(cost);
     if (count && amount.value) timer = setTimeout(estimate, PAUSE_MS);
   };

@@ -12,7 +12,7 @@ const KEPT_MS = 60_000; // a browser may ask where to put a file before it reads
  * @typedef {{width: number, height: number, words?: (string | null)[], paint: (on: Paint) => void}} Sight in pixels of the page */
 
 /** @param {string} what is saved, as its heading says @param {() => Sight} sight */
-export const saveButton = (what, sight) => h("button", { type: "button", title: `${what} as a PNG file`, onclick: () => save(what, sight()) }, "Save picture");
+export const saveButton = (what, sight) => h("button", { type: "button", title: `${what} as a PNG file`, "aria-label": `Save picture: ${what}`, onclick: () => save(what, sight()) }, "Save picture");
 
 /** A canvas as it is. @param {HTMLCanvasElement} canvas @param {(string | null)[]} [words] @returns {Sight} */
 export function sightOf(canvas, words = []) {

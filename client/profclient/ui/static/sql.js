@@ -49,7 +49,10 @@ export function sqlForm(trace) {
     } catch (error) {
       if (asked === mine) fill(found, mine.signal.aborted ? h("p", { class: "dim" }, "Stopped.") : problem(error));
     } finally {
-      if (asked === mine) stop.setAttribute("disabled", "");
+      if (asked === mine) {
+        if (document.activeElement === stop) run.focus();
+        stop.setAttribute("disabled", "");
+      }
     }
   }
   const narrow = (/** @type {Record<string, any>} */ wanted, /** @type {string} */ words) => {

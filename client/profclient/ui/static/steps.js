@@ -34,7 +34,7 @@ export function stepChart(told, choose) {
   const slider = h(
     "div",
     {
-      class: "steps", role: "slider", tabindex: 0, "aria-label": "Steps", "aria-valuemin": steps[0].number,
+      class: "steps", role: "slider", tabindex: 0, "aria-label": "Steps", "aria-description": HELP.trim(), "aria-valuemin": steps[0].number,
       "aria-valuemax": steps[steps.length - 1].number, onkeydown: key, onpointermove: point, onpointerleave: leave,
       onclick: (/** @type {PointerEvent} */ event) => { point(event); choose(steps[at].number); },
       onfocus: draw, onblur: draw,
@@ -101,7 +101,7 @@ export function stepChart(told, choose) {
       ArrowLeft: () => move(at - 1), ArrowDown: () => move(at - 1), ArrowRight: () => move(at + 1),
       ArrowUp: () => move(at + 1), PageUp: () => move(at + FAR), PageDown: () => move(at - FAR),
       Home: () => move(0), End: () => move(steps.length - 1),
-      Enter: () => choose(steps[at].number), Escape: () => choose(null),
+      Enter: () => choose(steps[at].number), " ": () => choose(steps[at].number), Escape: () => choose(null),
     };
     if (!keys[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();

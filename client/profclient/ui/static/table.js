@@ -4,7 +4,8 @@
 import { h, fill } from "./dom.js";
 
 /** @typedef {{name: string, number?: boolean, title?: string, of: (row: any) => any, show?: (row: any) => any,
- *   whole?: (row: any) => string}} Column `of`: what is sorted by; `show`: what stands there, where that differs */
+ *   whole?: (row: any) => string, press?: (row: any) => void}} Column `of`: what is sorted by; `show`: what stands there, where that differs;
+ *   `press`: what stands there is a button. Tab leads to one of them, arrow keys to the others */
 
 /** @param {string} label @param {Column[]} columns @param {any[]} rows
  * @param {{column: number, falls: boolean}} [sorted] how rows come @returns {HTMLElement} */
@@ -19,6 +20,7 @@ export function table(label, columns, rows, sorted = undefined) {
       else one.removeAttribute("aria-sort");
     });
     fill(body, ...ordered.map((row) => h("tr", {}, ...columns.map((column) => cell(column, row)))));
+    body.querySelector("button.pressed")?.setAttribute("tabindex", "0");
   };
   const sort = (/** @type {number} */ place) => {
     falls = place === by ? !falls : Boolean(columns[place].number);
@@ -26,6 +28,7 @@ export function table(label, columns, rows, sorted = undefined) {
     draw([...rows].sort((a, b) => (falls ? -1 : 1) * compared(columns[by].of(a), columns[by].of(b))));
   };
   draw(rows);
+  body.addEventListener("keydown", walk);
   const all = h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, ...heads)), body);
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${label}, table` }, all);
 }
@@ -40,7 +43,30 @@ function head(column, sort) {
 function cell(column, row) {
   const content = (column.show ?? column.of)(row);
   const title = column.whole?.(row);
-  return h("td", { class: column.number && "number", title }, content instanceof Node ? content : String(content ?? "-"));
+  const { press } = column;
+  const made = press ? h("button", { type: "button", class: "pressed", tabindex: -1, onclick: () => press(row) }, content) : content;
+  return h("td", { class: column.number && "number", title }, made instanceof Node ? made : String(made ?? "-"));
+}
+
+/** From one button of a column to another. @param {KeyboardEvent} event */
+function walk(event) {
+  const from = event.target;
+  if (!(from instanceof HTMLElement) || !from.matches(".pressed") || event.ctrlKey || event.altKey || event.metaKey) return;
+  const [row, body] = [from.closest("tr"), from.closest("tbody")];
+  /** @type {Record<string, Element | null | undefined>} */
+  const to = { ArrowDown: row?.nextElementSibling, ArrowUp: row?.previousElementSibling, Home: body?.firstElementChild, End: body?.lastElementChild };
+  if (!(event.key in to)) return;
+  event.preventDefault();
+  focusPressed(to[event.key] ?? row);
+}
+
+/** Tab leads to the button of this row from now on. @param {Element | null | undefined} row */
+export function focusPressed(row) {
+  const button = row?.querySelector("button.pressed");
+  if (!row || !(button instanceof HTMLElement)) return;
+  for (const one of row.parentElement?.querySelectorAll(".pressed[tabindex='0']") ?? []) one.setAttribute("tabindex", "-1");
+  button.setAttribute("tabindex", "0");
+  button.focus();
 }
 
 /** Nothing comes last when numbers fall. @param {any} a @param {any} b */

@@ -7,7 +7,7 @@ import { eventPanel } from "./event.js";
 import { saveButton, sightOf } from "./picture.js";
 import { tileSource } from "./tiles.js";
 import { overview } from "./timeline_overview.js";
-import { GUTTER, RULER, paintTimeline } from "./timeline_paint.js";
+import { RULER, gutterOf, paintTimeline } from "./timeline_paint.js";
 import { ROW, beside, between, boxAt, boxOf, cellAt, layerOf, moved, same, tracksOf, within, zoomed } from "./timeline_layout.js";
 import { counted, duration, shown, whole } from "./units.js";
 
@@ -26,7 +26,7 @@ const HELP = "W and S zoom, A and D move, a click or Enter chooses, arrow keys g
  * @typedef {import("./timeline_layout.js").Box} Box */
 
 /** @param {string} trace @param {any} told of `tiles`, with tracks, of the whole trace @param {any[]} steps of `steps`
- * @param {(window: Window) => void} narrow @param {import("./event.js").Places} places
+ * @param {(window: Window) => void} narrow @param {import("./places.js").Places} places
  * @returns {{element: Element, see: (window: Window) => void, mark: (steps: any[]) => void, view: () => Window, close: () => void}}
  * `mark`: steps that came later */
 export function timeline(trace, told, steps, narrow, places) {
@@ -65,6 +65,11 @@ export function timeline(trace, told, steps, narrow, places) {
   scroller.style.height = `${height}px`;
   /** @type {HTMLElement} */ (scroller.lastElementChild).style.height = `${Math.max(deep + RULER - height, 0)}px`;
   const event = eventPanel(trace, (one) => choose({ ...one, label: one.name, start: Number(one.from_ns), lasts: Number(one.duration_ns ?? 0) }), places);
+  event.element.addEventListener("keydown", (/** @type {any} */ { key }) => {
+    if (key !== "Escape") return;
+    leave();
+    scroller.focus();
+  });
   const source = tileSource(trace, come, (error) => fill(wrong, problem(error, () => { fill(wrong); changed(); })));
   source.begin(layerOf(told, 0, Math.min(FIRST_TRACKS - 1, Math.max(tracks.length - 1, 0))));
   const strip = overview(span, (moment) => see({ from: moment - (view.to - view.from) / 2, to: moment + (view.to - view.from) / 2 }));
@@ -77,17 +82,19 @@ export function timeline(trace, told, steps, narrow, places) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", draw);
 
+  const gutter = () => gutterOf(scroller.clientWidth);
+
   function scene() {
     const style = getComputedStyle(scroller);
     const color = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`);
-    return { window: view, tracks, layers: source.layers(), steps: marks, chosen, hits: hits.map(({ start }) => start), top: scroller.scrollTop, width: scroller.clientWidth, height: scroller.clientHeight, color };
+    return { window: view, tracks, layers: source.layers(), steps: marks, chosen, hits: hits.map(({ start }) => start), top: scroller.scrollTop, width: scroller.clientWidth, gutter: gutter(), height: scroller.clientHeight, color };
   }
 
   function draw() {
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => {
       const now = scene();
-      if (now.width <= GUTTER) return;
+      if (now.width <= now.gutter) return;
       const ratio = window.devicePixelRatio || 1;
       canvas.style.width = `${now.width}px`;
       canvas.style.height = `${now.height}px`;
@@ -113,9 +120,9 @@ export function timeline(trace, told, steps, narrow, places) {
   /** What is in view is another part. */
   function changed() {
     const { clientWidth, clientHeight, scrollTop } = scroller;
-    if (clientWidth > GUTTER && tracks.length) {
+    if (clientWidth > gutter() && tracks.length) {
       const { first, last } = between(tracks, scrollTop, scrollTop + clientHeight - RULER);
-      source.look({ ...view, first, last, width: Math.max(clientWidth - GUTTER, 1) }, span);
+      source.look({ ...view, first, last, width: Math.max(clientWidth - gutter(), 1) }, span);
       busy();
     }
     draw();
@@ -135,7 +142,7 @@ export function timeline(trace, told, steps, narrow, places) {
   }
 
   /** The moment at a place of the canvas. @param {number} x */
-  const at = (x) => view.from + ((x - GUTTER) / (scroller.clientWidth - GUTTER)) * (view.to - view.from);
+  const at = (x) => view.from + ((x - gutter()) / (scroller.clientWidth - gutter())) * (view.to - view.from);
 
   /** @param {PointerEvent | WheelEvent | MouseEvent} event */
   function place(event) {
@@ -148,9 +155,9 @@ export function timeline(trace, told, steps, narrow, places) {
     const deepness = y - RULER + scroller.scrollTop;
     const { first } = between(tracks, deepness, deepness);
     const track = tracks[first];
-    if (!track || y < RULER || x < GUTTER || deepness < track.top) return { box: null, cell: null };
+    if (!track || y < RULER || x < gutter() || deepness < track.top) return { box: null, cell: null };
     const lane = track.first + Math.floor((deepness - track.top) / ROW);
-    const slack = (NEAR * (view.to - view.from)) / (scroller.clientWidth - GUTTER);
+    const slack = (NEAR * (view.to - view.from)) / (scroller.clientWidth - gutter());
     for (const layer of [...source.layers()].reverse()) {
       if (layer.from > at(x) || layer.to < at(x) || layer.first > first || layer.last < first) continue;
       const box = boxAt(layer, first, lane, at(x), slack);
@@ -163,9 +170,10 @@ export function timeline(trace, told, steps, narrow, places) {
   function choose(box) {
     chosen = box.track === undefined ? drawn(box.row) : box;
     missing = chosen ? null : box;
-    if (missing || box.start > view.to || box.start + box.lasts < view.from) fit(box, 4);
+    const { start, lasts } = chosen ?? box; // of one whose end was not seen it is drawn how far it goes
+    if (missing || start > view.to || start + lasts < view.from) fit({ start, lasts }, 4);
     event.show(box.row);
-    say(`${shown(box.label)}, ${duration(box.lasts)}, ${duration(box.start)} after the first event`);
+    say(`, ${duration(lasts)}, ${duration(start)} after the first event`, box.label);
     draw();
   }
 
@@ -191,7 +199,8 @@ export function timeline(trace, told, steps, narrow, places) {
     see({ from: box.start + (box.lasts - length) / 2, to: box.start + (box.lasts + length) / 2 });
   };
 
-  const say = (/** @type {string} */ text) => fill(said, text);
+  /** @param {string} text @param {string} [name] that it is about: one that is written from right to left turns no number around */
+  const say = (text, name = "") => fill(said, name && h("bdi", {}, shown(name)), text);
 
   function leave() {
     [chosen, missing] = [null, null];
@@ -248,7 +257,7 @@ export function timeline(trace, told, steps, narrow, places) {
     const keys = {
       w: () => see(zoomed(view, 1 / KEY_ZOOM, middle, span)), s: () => see(zoomed(view, KEY_ZOOM, middle, span)),
       a: () => see(moved(view, -pan, span)), d: () => see(moved(view, pan, span)),
-      f: () => { if (chosen) fit(chosen, 1.2); }, 0: () => see({ from: 0, to: span }), Escape: leave, Enter: () => neighbour(1),
+      f: () => { if (chosen) fit(chosen, 1.2); }, 0: () => see({ from: 0, to: span }), Escape: leave, Enter: () => neighbour(1), " ": () => neighbour(1),
       ArrowLeft: () => neighbour(-1), ArrowRight: () => neighbour(1), ArrowUp: () => aboveOrBelow(-1), ArrowDown: () => aboveOrBelow(1),
     };
     const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
@@ -262,7 +271,7 @@ export function timeline(trace, told, steps, narrow, places) {
     const move = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
     if (event.ctrlKey || event.metaKey) see(zoomed(view, Math.exp(event.deltaY * WHEEL), at(place(event).x), span));
     else if (Math.abs(move) > 0 && (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) {
-      see(moved(view, (move / (scroller.clientWidth - GUTTER)) * (view.to - view.from), span));
+      see(moved(view, (move / (scroller.clientWidth - gutter())) * (view.to - view.from), span));
     } else return; // tracks scroll, and then the page
     event.preventDefault();
   }
@@ -280,7 +289,7 @@ export function timeline(trace, told, steps, narrow, places) {
     const here = place(event);
     if (!drag) {
       const { box, cell } = under(here);
-      if (box) say(`${shown(box.label)}: ${duration(box.lasts)}`);
+      if (box) say(`: ${duration(box.lasts)}`, box.label);
       else if (cell && cell.sketch) say(`about ${counted(cell.count, "event")}: a sketch, by a sample of the trace`);
       else if (cell) say(`${counted(cell.count, "event")}, ${duration(cell.busy)} in all, too short to be seen here`);
       else if (!chosen) say("");
@@ -288,7 +297,7 @@ export function timeline(trace, told, steps, narrow, places) {
     }
     drag.to = here.x;
     if (drag.area) draw();
-    else see(moved(drag.at, ((drag.x - here.x) / (scroller.clientWidth - GUTTER)) * (view.to - view.from), span));
+    else see(moved(drag.at, ((drag.x - here.x) / (scroller.clientWidth - gutter())) * (view.to - view.from), span));
   }
 
   /** @param {PointerEvent} event */
@@ -298,7 +307,7 @@ export function timeline(trace, told, steps, narrow, places) {
     if (!begun) return;
     const here = place(event);
     const still = Math.abs(here.x - begun.x) < NEAR && Math.abs(here.y - begun.y) < NEAR;
-    if (begun.area && !still) see({ from: at(Math.max(Math.min(begun.x, here.x), GUTTER)), to: at(Math.max(begun.x, here.x)) });
+    if (begun.area && !still) see({ from: at(Math.max(Math.min(begun.x, here.x), gutter())), to: at(Math.max(begun.x, here.x)) });
     else if (still) {
       const { box, cell } = under(here);
       if (box) choose(box);

@@ -3,7 +3,7 @@
 
 import { inked } from "./canvas.js";
 import { h } from "./dom.js";
-import { GUTTER } from "./timeline_paint.js";
+import { gutterOf } from "./timeline_paint.js";
 
 const HEIGHT = 18; // pixels
 const LEAST = 3; // of the part in view
@@ -16,7 +16,7 @@ export function overview(span, go) {
   const canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { class: "overview", height: HEIGHT, "aria-hidden": "true" }));
   const at = (/** @type {PointerEvent} */ event) => {
     const { left, width } = canvas.getBoundingClientRect();
-    go(((event.clientX - left - GUTTER) / Math.max(width - GUTTER, 1)) * span);
+    go(((event.clientX - left - gutterOf(width)) / Math.max(width - gutterOf(width), 1)) * span);
   };
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
@@ -24,16 +24,16 @@ export function overview(span, go) {
   });
   canvas.addEventListener("pointermove", (event) => { if (event.buttons & 1) at(event); });
 
-  const draw = (/** @type {Scene} */ { window: { from, to }, steps, hits, width, color }) => {
+  const draw = (/** @type {Scene} */ { window: { from, to }, steps, hits, width, gutter, color }) => {
     canvas.style.width = `${width}px`; // less than the page's where tracks scroll
     const paint = inked(canvas, width, HEIGHT);
-    const x = (/** @type {number} */ moment) => GUTTER + (moment / span) * (width - GUTTER);
+    const x = (/** @type {number} */ moment) => gutter + (moment / span) * (width - gutter);
     paint.fillStyle = color("raised");
     paint.fillRect(0, 0, width, HEIGHT);
     paint.fillStyle = color("dim");
     paint.font = '12px system-ui, "DejaVu Sans", sans-serif';
     paint.textBaseline = "middle";
-    paint.fillText("all of the trace", 6, HEIGHT / 2);
+    paint.fillText("all of the trace", 6, HEIGHT / 2, gutter - 12);
     paint.fillStyle = color("back");
     paint.fillRect(x(from), 0, Math.max(x(to) - x(from), LEAST), HEIGHT);
     const slow = steps.filter(({ outlier }) => outlier);

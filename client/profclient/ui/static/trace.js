@@ -6,13 +6,14 @@ import { ask, traces } from "./ask.js";
 import { answer, findings } from "./answer.js";
 import { csvButton } from "./csv.js";
 import { devicesPart } from "./devices.js";
-import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
+import { fill, h, isGone, leave, load, problem, reach, section } from "./dom.js";
 import { flamePart } from "./flame_part.js";
 import { memoryPart } from "./memory.js";
+import { nameAndPlaces } from "./places.js";
 import { sketched } from "./sketch.js";
 import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
-import { table } from "./table.js";
+import { focusPressed, table } from "./table.js";
 import { firstTiles, timeline } from "./timeline.js";
 import { ago, duration, shown, whole, wholeName } from "./units.js";
 
@@ -29,12 +30,20 @@ const SORTS = [
 
 /** @param {string} id @param {URLSearchParams} given @returns {import("./app.js").Page} */
 export function tracePage(id, given) {
-  const narrowed = h("p", { class: "line", role: "status" });
+  const narrowed = h("p", { class: "line narrowed", role: "status" });
   const heading = h("h1", {}, `Trace ${id}`);
   const [summary, found, foundHere, steps, times] = Array.from({ length: 5 }, () => h("div"));
-  const [graph, rows, memory, devices] = [flamePart(id), topTable(id), memoryPart(id), devicesPart(id)];
-  const sql = sqlForm(id);
   const other = compareWith(id);
+  /** @typedef {import("./places.js").Place} Place
+   * @type {Place} */
+  const toOther = ["In another trace", other.find];
+  /** @type {Place} */
+  const toRow = ["Its row in the table", (name) => rows.find(name)];
+  const graph = flamePart(id, [toRow, toOther]);
+  /** @type {Place} */
+  const toBox = ["In the flame graph", graph.find];
+  const rows = topTable(id, [toBox, toOther]);
+  const [memory, devices, sql] = [memoryPart(id), devicesPart(id), sqlForm(id)];
   let part = partOf(given);
   /** @type {{select: (step: number | null) => void} | null} */
   let chart = null;
@@ -50,7 +59,9 @@ export function tracePage(id, given) {
   };
   const words = () => {
     const reset = h("button", { type: "button", onclick: () => go(null) }, "Whole trace");
-    fill(narrowed, `The graph, the tree and the table are of ${partWords(part)}. `, part.step !== null || part.window ? reset : null);
+    const some = part.step !== null || part.window !== null;
+    fill(narrowed, `The graph, the tree and the table are of ${partWords(part)}. `, some && reset);
+    narrowed.classList.toggle("some", some);
   };
   const narrow = () => {
     words();
@@ -61,6 +72,13 @@ export function tracePage(id, given) {
     sql.narrow(given, partWords(part));
     explainHere(given, seen);
   };
+  /** @type {import("./answer.js").Ways} */
+  const ways = { step: go, part: (name, step) => {
+    if (step !== null) go(step);
+    const heading = element.querySelector(`section[aria-label="${name}"] h2`);
+    if (heading) reach(heading);
+    heading?.scrollIntoView();
+  } };
   /** What costs time in the part, below what costs time in all of it. It takes longest, and comes behind what is looked at first.
    * @param {Record<string, any>} given @param {Promise<any>} seen */
   const explainHere = (given, seen) => {
@@ -73,7 +91,7 @@ export function tracePage(id, given) {
       await Promise.all([before, seen]);
       signal.throwIfAborted();
       return ask("explain", id, given, signal);
-    }, (told) => [h("h3", {}, `Of ${words}`), ...findings(told, id, go, words)]);
+    }, (told) => [h("h3", {}, `Of ${words}`), ...findings(told, id, ways, words)]);
   };
   const follow = () => {
     const seen = part.window ?? spanOf(part);
@@ -129,7 +147,7 @@ export function tracePage(id, given) {
     const before = line?.view(); // of the sketch
     line?.close();
     graph.offer(told.tracks);
-    line = timeline(id, told, all, goTo, [["Its row in the table", rows.find], ["In the flame graph", graph.find], ["In another trace", other.find]]);
+    line = timeline(id, told, all, goTo, [toRow, toBox, toOther]);
     if (before) line.see(before);
     else follow();
     return line.element;
@@ -150,7 +168,7 @@ export function tracePage(id, given) {
     await before;
     signal.throwIfAborted();
     return ask("explain", id, {}, signal);
-  }, (told) => findings(told, id, go));
+  }, (told) => findings(told, id, ways));
 
   const element = h(
     "div",
@@ -202,7 +220,7 @@ function compareWith(id) {
   choice.addEventListener("focus", () => list().catch(() => {}), { once: true });
   const find = (/** @type {string} */ name) => {
     wanted = name;
-    fill(told, ` finds ${shown(name)} in both`);
+    fill(told, " finds ", h("bdi", {}, shown(name)), " in both");
     choice.scrollIntoView({ block: "center" });
     choice.focus();
   };
@@ -234,11 +252,13 @@ function partWords({ step, last, window }) {
   return window ? `${duration(window.to - window.from)}, from ${duration(window.from)} on (${window.from} ns to ${window.to} ns)` : "the whole trace";
 }
 
-/** The table, whose order stays when the part changes. @param {string} id
+/** The table, whose order stays when the part changes. @param {string} id @param {import("./places.js").Places} places where else a name of it is
  * @returns {{element: Element, narrow: (part: Record<string, any>) => Promise<void>, find: (name: string) => void}} */
-function topTable(id) {
+function topTable(id, places) {
   const made = h("div");
   const told = h("p", { role: "status" });
+  const chosen = h("p", { class: "line chosen" });
+  const choose = (/** @type {string} */ name) => fill(chosen, ...nameAndPlaces(name, places));
   /** @type {any[]} */
   let listed = [];
   /** @type {Record<string, any>} */
@@ -260,9 +280,10 @@ function topTable(id) {
     load(made, rows, ({ found, raw }) => {
       fill(told, raw && "Every event as it was recorded (profctl top --raw): there are too many for torch.profiler's view. A step has it.");
       listed = found.slice(0, TOP_ROWS);
+      fill(chosen, found.length > 0 && "Press a name to find it elsewhere on this page, or in another trace. Arrow keys walk from name to name.");
       if (!found.length) return [h("p", { class: "dim" }, "There is no event with a duration in this part.")];
       const more = found.length > TOP_ROWS;
-      const columns = topColumns(found);
+      const columns = topColumns(found, choose);
       const remark = more && h("span", {}, `The first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`);
       return [table("Top", columns, listed), h("p", { class: "line dim" }, remark, csvButton("Top", columns, listed))];
     });
@@ -274,15 +295,19 @@ function topTable(id) {
     const place = listed.findIndex((row) => row.name === name);
     const row = [...made.querySelectorAll("tbody tr")].find((one) => one.lastElementChild?.textContent === shown(name));
     for (const one of made.querySelectorAll(".found")) one.classList.remove("found");
-    fill(told, place < 0 ? `${shown(name)} is not among the first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.` : null);
+    const missing = ` is not among the first ${TOP_ROWS} rows; profctl top ${id} --limit 0 has all.`;
+    fill(told, ...(place < 0 ? [h("bdi", {}, shown(name)), missing] : []));
     row?.classList.add("found");
+    if (row) focusPressed(row);
+    else reach(told);
     (row ?? told).scrollIntoView({ block: "center" });
   };
-  return { element: h("div", {}, h("p", { class: "line" }, h("label", {}, "Most ", by)), told, made), narrow, find };
+  return { element: h("div", {}, h("p", { class: "line" }, h("label", {}, "Most ", by)), told, chosen, made), narrow, find };
 }
 
-/** Columns of devices only where there is something in them. @param {any[]} rows @returns {import("./table.js").Column[]} */
-function topColumns(rows) {
+/** Columns of devices only where there is something in them. @param {any[]} rows @param {(name: string) => void} choose
+ * @returns {import("./table.js").Column[]} */
+function topColumns(rows, choose) {
   const time = (/** @type {string} */ name, /** @type {string} */ key, /** @type {string} */ title) => ({
     name, title, number: true, of: (/** @type {any} */ row) => row[key], show: (/** @type {any} */ row) => duration(row[key]),
   });
@@ -296,6 +321,6 @@ function topColumns(rows) {
     ...all,
     { name: "Calls", number: true, of: (row) => row.count, show: (row) => whole(row.count) },
     { name: "Where", of: (row) => row.device_type },
-    { name: "Name", of: (row) => row.name, show: (row) => shown(row.name), whole: (row) => wholeName(row.name) },
+    { name: "Name", of: (row) => row.name, show: (row) => shown(row.name), whole: (row) => wholeName(row.name), press: (row) => choose(String(row.name)) },
   ];
 }

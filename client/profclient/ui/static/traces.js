@@ -2,10 +2,13 @@
 // The list of traces, of all captures or of one.
 
 import { traces } from "./ask.js";
-import { capturePart } from "./captures.js";
+import { HOW_TO_RECORD, capturePart, recordHere } from "./captures.js";
 import { fill, h, load, section } from "./dom.js";
 import { table } from "./table.js";
 import { ago, counted, duration, printable, shownCommand, size, whole, wholeName } from "./units.js";
+
+/** What is said when so many traces are chosen. */
+const HOW = ["Choose two traces: the earlier one is compared with the later one.", "Choose one more.", "Press the button, or Enter.", "Two, not more: leave some out."];
 
 /** @param {string} capture a prefix of its id; empty: all */
 export function tracesPage(capture) {
@@ -35,9 +38,10 @@ function banner(found) {
 function choice(found) {
   /** @type {Set<string>} */
   const chosen = new Set();
-  const compare = h("button", { type: "button", disabled: true, onclick: () => go() }, "Compare two");
-  const told = h("span", { class: "dim" }, "Choose two traces: the earlier one is compared with the later one.");
-  const go = () => {
+  const compare = h("button", { type: "submit", disabled: true }, "Compare two");
+  const told = h("span", { class: "dim", role: "status" });
+  const go = (/** @type {Event} */ event) => {
+    event.preventDefault();
     const [a, b] = [...chosen].map((id) => found.find((trace) => trace.id === id))
       .sort((one, other) => Number(one.created_ns) - Number(other.created_ns));
     location.hash = `/compare/${a.id}/${b.id}`;
@@ -46,8 +50,11 @@ function choice(found) {
     if (on) chosen.add(id);
     else chosen.delete(id);
     compare.toggleAttribute("disabled", chosen.size !== 2);
+    fill(told, HOW[Math.min(chosen.size, HOW.length - 1)]);
   };
-  return [h("p", { class: "line" }, compare, told), table("Traces", columns(toggle, found), found, { column: 2, falls: true })];
+  fill(told, HOW[0]);
+  // A form, whose button Enter presses in the box that was chosen last: the way back to it is long.
+  return [h("form", { onsubmit: go }, h("p", { class: "line" }, compare, told), table("Traces", columns(toggle, found), found, { column: 2, falls: true }))];
 }
 
 /** Those that say something of a trace. @param {(id: string, on: boolean) => void} toggle @param {any[]} found @returns {import("./table.js").Column[]} */
@@ -84,7 +91,6 @@ function ofCapture(one) {
 
 /** @param {string} capture @param {number} all */
 function nothing(capture, all) {
-  const how = h("pre", {}, "profctl ps\nprofctl start --pid PID --duration 10s");
-  if (!all) return h("div", {}, h("p", {}, "No traces yet. Record a process, or bring a file in with profctl import:"), how);
+  if (!all) return h("div", {}, h("p", {}, "No traces yet. ", recordHere(), "Record a process in a terminal, or bring a file in with profctl import:"), HOW_TO_RECORD());
   return h("p", {}, `No trace of the capture ${capture} is yours to read, or it has none.`);
 }
