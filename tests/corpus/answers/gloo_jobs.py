@@ -124,7 +124,7 @@ def _profiled(kind: str, in_turns: bool, steps: int, file: Path) -> torch.profil
     return profile(
         activities=[ProfilerActivity.CPU],
         with_stack=kind == "naps" and not in_turns,
-        schedule=schedule(wait=0, warmup=1, active=steps) if kind in PROGRAMS else None,
+        schedule=schedule(wait=0, warmup=1, active=steps, repeat=1) if kind in PROGRAMS else None,
         on_trace_ready=lambda done: done.export_chrome_trace(str(file)),
     )
 
