@@ -41,6 +41,8 @@ MISPLACED = """() => {
   const words = (one) => `${one.tagName} ${one.className} ${one.textContent.slice(0, 40)}`;
   const { scrollWidth } = document.documentElement;
   if (scrollWidth > innerWidth) found.push(`the page is ${scrollWidth} wide`);
+  const { offsetHeight } = document.querySelector("header");
+  if (offsetHeight > 120) found.push(`the header is ${offsetHeight} high`);
   for (const one of document.querySelectorAll("main *, header *")) {
     if (!one.checkVisibility() || one.closest(".flame, canvas")) continue;
     const { overflowX } = getComputedStyle(one);

@@ -200,7 +200,7 @@ export function timeline(trace, told, steps, narrow, places) {
   };
 
   /** @param {string} text @param {string} [name] that it is about: one that is written from right to left turns no number around */
-  const say = (text, name = "") => fill(said, name && h("bdi", {}, shown(name)), text);
+  const say = (text, name = "") => fill(said, h("span", {}, name && h("bdi", {}, shown(name)), text));
 
   function leave() {
     [chosen, missing] = [null, null];
