@@ -67,6 +67,11 @@ async def test_the_thread_of_a_job_that_lasts_is_nicer_and_no_other(pool: Worker
     os.close(read), os.close(write)
 
 
+async def test_arrows_thread_is_no_nicer_for_whose_job_had_it_first(pool: WorkerPool) -> None:
+    assert await pool.run("columns", {}, turn=IMPORT) == {"rows": 1}
+    assert [threads(pid) for pid in pool.pids] == [{min(os.nice(0) + 5, NICE_MAX)}] * 2
+
+
 @needs_groups
 async def test_a_session_is_low_while_somebody_waits_for_another_and_no_longer(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
