@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-_NICE_MAX = 19
+NICE_MAX = 19
 _HALF = 3  # steps of nice: each is a factor of 1.25 (sched(7))
 _BYTES_MAX = 64
 
@@ -28,20 +28,43 @@ def weigh_as_a_thread(pid: int, nice: int = 0) -> None:
     not yet (the kernel takes ten such changes a second of those without CAP_SYS_ADMIN), the session stays as it is.
     """
     try:
-        if os.getsid(pid) != (pid or os.getpid()):
+        file = led_session(pid)
+        if file is None:
             return
-        file = os.open(f"/proc/{pid or 'self'}/autogroup", os.O_RDWR | os.O_CLOEXEC)
         try:
-            here = int(os.read(file, _BYTES_MAX).rpartition(b" ")[2])  # "/autogroup-123 nice 0"
             wanted = session_nice(nice, os.cpu_count() or 1)
-            if here < wanted:
-                os.write(file, b"%d" % wanted)
+            if nice_of(file) < wanted:
+                set_nice(file, wanted)
         finally:
             os.close(file)
     except (OSError, ValueError):  # no `contextlib`: a relay imports little
-        pass  # it has ended, or this kernel has no such groups
+        pass  # it has ended, or may not yet
+
+
+def led_session(pid: int) -> int | None:
+    """A descriptor of the session that `pid` (0: we) leads, for `nice_of` and `set_nice`; the caller closes it.
+
+    None where another process leads it, this kernel has no such groups, or we may not. It never becomes another
+    session's: once the process has ended, both functions raise OSError.
+    """
+    try:
+        if os.getsid(pid) != (pid or os.getpid()):
+            return None
+        return os.open(f"/proc/{pid or 'self'}/autogroup", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def nice_of(session: int) -> int:
+    """The nice value of this session. Raises OSError, and ValueError where it is in no group."""
+    return int(os.pread(session, _BYTES_MAX, 0).rpartition(b" ")[2])  # "/autogroup-123 nice 0"
+
+
+def set_nice(session: int, nice: int) -> None:
+    """Give this session a nice value. Raises BlockingIOError where the kernel takes none before 0.1 s, and OSError."""
+    os.write(session, b"%d" % min(nice, NICE_MAX))  # pwrite: ESPIPE
 
 
 def session_nice(nice: int, cores: int) -> int:
     """The nice value of a session on one core that weighs as a thread does in a session on so many."""
-    return min(nice + _HALF * (cores - 1).bit_length(), _NICE_MAX)
+    return min(nice + _HALF * (cores - 1).bit_length(), NICE_MAX)

@@ -102,6 +102,8 @@ QUESTION_ARGUMENTS_MAX: Final = 64  # of one question, as they come
 QUESTION_TEXT_BYTES_MAX: Final = 4096  # of a text among them, where the table says no other
 QUESTION_LIST_MAX: Final = 64  # items of a list among them
 IMPORT_BYTES_MAX: Final = TRACE_FILE_BYTES_MAX
+IMPORT_ASIDE_BYTES: Final = 512 * 1024  # of a file that come at a time while somebody waits for an answer,
+IMPORT_ASIDE_SECONDS: Final = 0.02  # and the pause behind them: 25 MB/s are left to it
 IMPORT_IDLE_SECONDS: Final = 60.0  # between two messages of an import: a stalled one holds a slot and disk
 TOKEN_LIFETIME_SECONDS: Final = 300
 METRICS_CONNECTIONS_MAX: Final = 32  # at once; the oldest is closed for one more
@@ -235,6 +237,8 @@ STREAMER_MESSAGE_BYTES_MAX: Final = 4096  # between a streamer and its daemon, J
 
 # Workers
 WORKER_MEMORY_BYTES: Final = 4 * GiB
+LASTING_NICE: Final = 5  # steps that imports, exports and indexes are below questions: a third (each step is 1.25)
+LASTING_LOW_SECONDS: Final = 1.0  # that their sessions stay there behind a question: the next one mostly follows
 WORKERS_EXTRA_MAX: Final = 4  # beyond the pool's size, for users who have none while others have all
 WORKERS_EXTRA_WAIT_SECONDS: Final = 1.5  # that such a user waits before one is started
 GLANCE_LEFT_SECONDS: Final = 1.0  # for a job that nobody waits for any more to end by itself: a worker starts no sooner

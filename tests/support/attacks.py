@@ -155,6 +155,9 @@ TRIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "run a program": lambda args: os.execv("/bin/true", ["true"]),
     "signal another worker": _signals,
     "read or set another worker's limits": lambda args: _checked("prlimit64", args["other_worker"], 7),
+    "change what another process, or all of its user, weigh on a core": lambda args: _first(
+        _checked("setpriority", os.PRIO_PROCESS, args["other_worker"], 19), _checked("setpriority", os.PRIO_USER, 0, 19)
+    ),
     "open a socket": lambda args: __import__("socket").socket(),
     "send to an address": lambda args: _checked("sendto", int(sys.argv[1]), 0, 0, 0, id(args), 8),
     "ask a device, or seccomp's listener, for anything": lambda args: _first(

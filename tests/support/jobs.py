@@ -19,7 +19,21 @@ from profd.workers.jobs import Job, Progress
 
 JOBS = {
     name: f"tests.support.jobs:{name}"
-    for name in ("echo", "fail", "die", "hang", "hoard", "huge", "copy", "count", "glance", "reach", "garble", "aside")
+    for name in (
+        "echo",
+        "fail",
+        "die",
+        "hang",
+        "hoard",
+        "huge",
+        "copy",
+        "count",
+        "glance",
+        "reach",
+        "garble",
+        "aside",
+        "columns",
+    )
 }
 
 
@@ -66,6 +80,16 @@ def glance(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str
     with os.fdopen(os.dup(fds[0]), "wb") as out:
         out.write(bytes(1 << 21))
     return {}
+
+
+def columns(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Have Arrow decode columns, in its own thread."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": [1], "b": [2]}), file)
+    return {"rows": pq.ParquetFile(pa.BufferReader(file.getvalue())).read(use_threads=True).num_rows}
 
 
 def spin(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

@@ -228,6 +228,12 @@ def numbers_of(table: EventTable) -> Array:
     return np.arange(len(table), dtype=np.int64) + table.first_row if given is None else given
 
 
+def numbers_at(table: EventTable, places: Array) -> Array:
+    """The same of some rows, without all others."""
+    given = table.columns.get("row")
+    return places + np.int64(table.first_row) if given is None else given[places]
+
+
 def _those_on(table: EventTable, on: Array | None) -> EventTable:
     columns = {**table.columns, "row": numbers_of(table)}
     if on is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO, Final, NamedTuple
 
 from profproto.v1 import trace_pb2 as pb
@@ -13,7 +13,7 @@ from profd.errors import BadInput, BadTrace, Exhausted
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
 from profd.importing.ingest import format_of
-from profd.limits import IMPORT_BYTES_MAX, IMPORT_IDLE_SECONDS
+from profd.limits import IMPORT_ASIDE_BYTES, IMPORT_ASIDE_SECONDS, IMPORT_BYTES_MAX, IMPORT_IDLE_SECONDS
 from profd.rpc.translate import text
 
 LABEL_CHARS_MAX: Final = 255
@@ -33,13 +33,17 @@ async def received(
     claim: Claim,
     holder: Holder,
     idle_seconds: float = IMPORT_IDLE_SECONDS,
+    *,
+    awaited: Callable[[], bool] = lambda: False,
 ) -> Received:
     """Write a streamed file down; what came with it. `holder`: whose it is.
+
+    It comes slowly while an answer is `awaited`: to carry it here takes both ends, and all cores of a small host.
 
     Raises BadTrace when it is empty, BadInput when it is too large, Exhausted when it stalls or the disk runs short.
     """
     label, dialect, capture = "", "", ""
-    size = promised = 0
+    size = promised = in_a_row = 0
     first = True
     while (chunk := await _next(chunks, idle_seconds, first)) is not None:
         first = False
@@ -55,6 +59,11 @@ async def received(
             promised = size + await in_thread(holder, claim.hold, size, more)
         size += more
         await in_thread(holder, file.write, chunk.data)
+        in_a_row += more
+        if in_a_row >= IMPORT_ASIDE_BYTES:
+            in_a_row = 0
+            if awaited():
+                await asyncio.sleep(IMPORT_ASIDE_SECONDS)
     if not size:
         raise BadTrace("the file is empty")
     await in_thread(holder, file.seek, 0)  # flushes, too

@@ -69,8 +69,12 @@ def _streamed(question: str) -> Callable[[TraceServicer, Message, object], Async
 class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     """All calls of the service."""
 
-    def __init__(self, library: Library, audit: Audit, answers: Answers) -> None:
+    def __init__(
+        self, library: Library, audit: Audit, answers: Answers, awaited: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`awaited`: whether somebody waits for an answer now; files come slowly then."""
         self._library = library
+        self._awaited = awaited
         self._audit = audit
         self._answers = answers
         self._lists = InTurn()
@@ -134,7 +138,7 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
             self._library.claim(caller, "this import") as claim,
             contextlib.closing(await in_thread(Holder.of(caller), self._library.spool)) as file,
         ):
-            label, dialect, capture = await received(request, file, claim, Holder.of(caller))
+            label, dialect, capture = await received(request, file, claim, Holder.of(caller), awaited=self._awaited)
             form = format_of(dialect)
             record = await self._library.import_file(caller, file.fileno(), label, form, capture=capture)
         return pb.ImportResponse(trace=trace_message(record))

@@ -500,7 +500,7 @@ class Daemon:
             ),
             "profd.v1.TraceService": (
                 trace_pb2_grpc.add_TraceServiceServicer_to_server,
-                TraceServicer(self._library, self._audit, answers),
+                TraceServicer(self._library, self._audit, answers, self._pool.awaited),
             ),
             "profd.v1.QueryService": (
                 query_pb2_grpc.add_QueryServiceServicer_to_server,

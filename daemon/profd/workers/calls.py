@@ -36,7 +36,7 @@ gettimeofday 96 169  time 201 -1
 
 # Calls whose arguments are looked at.
 _CHECKED: Final = """
-tgkill 234 131  prlimit64 302 261  fcntl 72 25  ioctl 16 29  prctl 157 167
+tgkill 234 131  prlimit64 302 261  getpriority 140 141  setpriority 141 140  fcntl 72 25  ioctl 16 29  prctl 157 167
 clone 56 220  sendto 44 206
 """
 
@@ -56,6 +56,7 @@ _PRCTL: Final = (15, 16, 0x53564D41)  # SET_NAME, GET_NAME, SET_VMA: names of th
 # What pthread_create asks for: VM FS FILES SIGHAND THREAD SYSVSEM SETTLS PARENT_SETTID CHILD_CLEARTID
 _THREAD: Final = 0x003D0F00
 _DETACHED: Final = 0x00400000  # musl adds it; it means nothing
+_OF_THIS_THREAD: Final = (bpf.Test(0, (os.PRIO_PROCESS,)), bpf.Test(1, (0,)))
 
 _MACHINES: Final = {"x86_64": 1, "aarch64": 2}  # their columns of the tables
 
@@ -67,7 +68,7 @@ class Other:
     more: str = ""
     less: frozenset[str] = frozenset()
     checked: str = ""
-    tests: Mapping[str, bpf.Test] = field(default_factory=dict)  # of what is checked
+    tests: Mapping[str, tuple[bpf.Test, ...]] = field(default_factory=dict)  # of what is checked; all hold
 
 
 SAME: Final = Other()
@@ -96,22 +97,24 @@ def program(pid: int, *, ask: bool, machine: str = "", other: Other = SAME) -> b
     return bpf.program(
         machine,
         [number for name, number in plain.items() if name not in other.less],
-        [bpf.rule(checked[name], (bpf.ALLOW, test)) for name, test in {**_tests(pid), **other.tests}.items()],
+        [bpf.rule(checked[name], (bpf.ALLOW, *tests)) for name, tests in {**_tests(pid), **other.tests}.items()],
         quiet=_column(_WITHOUT, column).values(),
         unknown=bpf.ASK if ask else bpf.ENOSYS,
     )
 
 
-def _tests(pid: int) -> dict[str, bpf.Test]:
+def _tests(pid: int) -> dict[str, tuple[bpf.Test, ...]]:
     """Tests of a call's arguments; a call that fails one ends in EPERM."""
     return {
-        "tgkill": bpf.Test(0, (pid,)),
-        "prlimit64": bpf.Test(0, (0, pid)),
-        "fcntl": bpf.Test(1, _FCNTL),
-        "ioctl": bpf.Test(1, _IOCTL),
-        "prctl": bpf.Test(0, _PRCTL),
-        "clone": bpf.Test(0, (_THREAD,), ~_DETACHED & 0xFFFFFFFF),
-        "sendto": bpf.Test(4, whole=0),  # to the other end of the socket, not to an address
+        "tgkill": (bpf.Test(0, (pid,)),),
+        "prlimit64": (bpf.Test(0, (0, pid)),),
+        "getpriority": _OF_THIS_THREAD,
+        "setpriority": _OF_THIS_THREAD,
+        "fcntl": (bpf.Test(1, _FCNTL),),
+        "ioctl": (bpf.Test(1, _IOCTL),),
+        "prctl": (bpf.Test(0, _PRCTL),),
+        "clone": (bpf.Test(0, (_THREAD,), ~_DETACHED & 0xFFFFFFFF),),
+        "sendto": (bpf.Test(4, whole=0),),  # to the other end of the socket, not to an address
     }
 
 

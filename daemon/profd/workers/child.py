@@ -172,10 +172,12 @@ class Child:
         args: dict[str, Any],
         fds: Sequence[int],
         on_progress: Callable[[str, float], None] | None,
+        *,
+        lasts: bool = False,
     ) -> dict[str, Any]:
-        """One job. Raises what the job raised, JobFailed, or WorkerGone."""
+        """One job; one that `lasts` gives way to others. Raises what the job raised, JobFailed, or WorkerGone."""
         try:
-            frame = frames.encode({"job": job, "args": args}, len(fds))
+            frame = frames.encode({"job": job, "args": args, "lasts": lasts}, len(fds))
         except frames.FrameError as error:
             raise JobFailed(f"the arguments of {job!r} cannot be sent: {error}") from error
         if len(fds) > frames.FDS_MAX:

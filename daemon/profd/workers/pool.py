@@ -31,8 +31,9 @@ from profd.limits import DISK_LOOK_SECONDS, WORKER_CPU_SECONDS, WORKER_JOB_SECON
 from profd.targets.memory import MemoryLimits
 from profd.workers import cpu, gate
 from profd.workers.child import Child, WorkerGone, WorkerSettings
-from profd.workers.turns import NOBODY, OURS, JobKind, Turn, Turns
+from profd.workers.turns import LASTING, NOBODY, OURS, JobKind, Turn, Turns
 from profd.workers.watched import watched
+from profd.workers.weights import Weights
 
 JOBS_PER_WORKER: Final = 256  # then it is replaced: what native libraries leak goes with it
 RSS_RECYCLE_BYTES: Final = 1024 * MiB  # after a job; above it the worker is replaced
@@ -91,6 +92,7 @@ class WorkerPool:
         # None stands for a place whose worker could not be started; the next job tries again.
         self._turns: Turns[Child | None] = Turns(size)
         self._jobs = Shares(_JOBS)
+        self._weights = Weights()
         self._live: set[Child] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -139,6 +141,10 @@ class WorkerPool:
         """Whether a job of another user waits."""
         return self._turns.crowded(uid)
 
+    def awaited(self) -> bool:
+        """Whether somebody waits for an answer, or did so a moment ago."""
+        return self._weights.awaited()
+
     async def _in_turn(
         self,
         turn: Turn,
@@ -153,8 +159,9 @@ class WorkerPool:
         self._quiet.clear()
         kept: Child | None = None
         try:
-            attempt = self._attempt(worker, turn, job, args, fds, on_progress, timeout)
-            result = await (_left_to_end(attempt) if turn.kind is JobKind.GLANCE else attempt)
+            with self._weights.during(worker.pid, lasts=turn.kind in LASTING):
+                attempt = self._attempt(worker, turn, job, args, fds, on_progress, timeout)
+                result = await (_left_to_end(attempt) if turn.kind is JobKind.GLANCE else attempt)
             self._done += 1
             kept = worker if self._good(worker) else None
             return result
@@ -172,6 +179,7 @@ class WorkerPool:
         """End all workers at once. Jobs that run fail; callers drain before."""
         self._closed = True
         self._turns.close()
+        self._weights.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -273,7 +281,8 @@ class WorkerPool:
         seconds = self._job_seconds if timeout is None else timeout
         try:
             async with _admitted(worker.gate, args) as own, asyncio.timeout(seconds) as limit:
-                running = self._within_room(worker, turn, worker.run(job, own, fds, on_progress))
+                answer = worker.run(job, own, fds, on_progress, lasts=turn.kind in LASTING)
+                running = self._within_room(worker, turn, answer)
                 return await cpu.within(cpu.allowed(job, fds), worker.pid, running)
         except TimeoutError:
             if not limit.expired():

@@ -14,10 +14,13 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from profd.errors import ProfdError
+from profd.limits import LASTING_NICE
 from profd.workers import code, confine, frames, jobs, landlock
 
 # DuckDB asks for its own limits, and does not survive files that are there and cannot be opened.
@@ -42,8 +45,23 @@ def main(argv: list[str]) -> int:
     _preload(known)
     while (request := frames.receive(sock)) is not None:
         message, fds = request
-        sock.sendall(_answer(sock, known, message, fds, memory))
+        answered = partial(_answer, sock, known, message, fds, memory)
+        sock.sendall(_giving_way(answered) if message["lasts"] else answered())
     return 0
+
+
+def _giving_way(function: Callable[[], bytes]) -> bytes:
+    """The result of a function in a thread that weighs less, as do those that it starts.
+
+    A nice value is a thread's own, and without rights nobody lowers one again: this thread takes its own with it.
+    """
+    with ThreadPoolExecutor(1, initializer=_weigh_less) as thread:
+        return thread.submit(function).result()
+
+
+def _weigh_less() -> None:
+    with contextlib.suppress(OSError):
+        os.nice(LASTING_NICE)
 
 
 def _tell(sock: socket.socket, held: list[str], listener: int | None) -> None:
@@ -90,6 +108,18 @@ def _preload(known: dict[str, str]) -> None:
     for name in known:
         with contextlib.suppress(Exception):  # the job itself reports it
             jobs.find(name, known)
+    with contextlib.suppress(Exception):
+        _start_arrows_thread()
+
+
+def _start_arrows_thread() -> None:
+    """Arrow keeps the thread that decodes columns. Where a job that gives way had it started, it would stay so."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    empty = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": [0], "b": [0]}), empty)
+    pq.ParquetFile(pa.BufferReader(empty.getvalue())).read(use_threads=True)
 
 
 def _answer(sock: socket.socket, known: dict[str, str], message: dict[str, Any], fds: list[int], memory: int) -> bytes:

@@ -34,7 +34,7 @@ class JobKind(Enum):
 
 
 NOBODY: Final = -1
-_LASTING: Final = (JobKind.LONG, JobKind.PUSHED)
+LASTING: Final = (JobKind.LONG, JobKind.PUSHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Turns(Generic[Place]):
         return turn.holder.reserved or self._storing[turn.holder.uid] < self._most
 
     def _may(self, turn: Turn) -> bool:
-        if turn.kind in _LASTING and self._long >= self._most + self._grown:
+        if turn.kind in LASTING and self._long >= self._most + self._grown:
             return False
         if turn.kind is JobKind.GLANCE and not self._glances[turn.holder.uid]:
             return True
@@ -199,7 +199,7 @@ class Turns(Generic[Place]):
             self._glances[turn.holder.uid] += by
             if not self._glances[turn.holder.uid]:
                 del self._glances[turn.holder.uid]
-        if turn.kind in _LASTING:
+        if turn.kind in LASTING:
             self._long += by
 
 

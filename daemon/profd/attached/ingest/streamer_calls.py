@@ -32,8 +32,8 @@ CALLS: Final = Other(
     less=frozenset(_LESS.split()),
     checked=_CHECKED,
     tests={
-        "socket": bpf.Test(0, (int(socket.AF_UNIX),)),
-        "socketpair": bpf.Test(0, (int(socket.AF_UNIX),)),
-        "fcntl": bpf.Test(1, _FCNTL),
+        "socket": (bpf.Test(0, (int(socket.AF_UNIX),)),),
+        "socketpair": (bpf.Test(0, (int(socket.AF_UNIX),)),),
+        "fcntl": (bpf.Test(1, _FCNTL),),
     },
 )

@@ -15,7 +15,7 @@ from profd.errors import Exhausted
 from profd.events import EventTable, Tracks
 from profd.events.table import Array
 from profd.limits import TILE_LANES_MAX, TILE_NAME_CHARS_MAX
-from profd.query.part import numbers_of
+from profd.query.part import numbers_at
 from profd.query.tiles.shapes import Boxes, Cells
 
 _PLACED: Final = ("start", "end", "thread", "depth", "kind", "device_type", "is_async")
@@ -59,7 +59,7 @@ class Scan:
         """The events that are boxes at this level, and cells of all others; Exhausted for too many lanes."""
         place, lane, lasts, weight, bucket, cell_lane, count, busy, kinds = self._place(table, level)
         start, kind, name = (table.column(column)[place] for column in ("start", "kind", "name"))
-        boxes = Boxes(lane, start, lasts, weight, kind, name, numbers_of(table)[place])
+        boxes = Boxes(lane, start, lasts, weight, kind, name, numbers_at(table, place))
         return boxes, Cells(cell_lane, bucket, count, busy, kinds)
 
     def weights(self, table: EventTable) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 from profd.events import NO_END, EventTable
 from profd.events.table import Array
 from profd.limits import SEARCH_NAMES_BYTES_MAX, SEARCH_SHARE
-from profd.query.part import numbers_of
+from profd.query.part import numbers_at
 
 PARTS: Final = 1000
 UNENDED: Final = -1  # in the place of a duration
@@ -69,7 +69,7 @@ class NameScan:
         place = place[seen]
         start, end = table.columns["start"][place], table.column("end")[place]
         lasts = np.where(end == NO_END, UNENDED, np.maximum(end - start, 0))
-        self._found.append([np.full(len(seen), part), seen, counts[seen], numbers_of(table)[place], start, lasts])
+        self._found.append([np.full(len(seen), part), seen, counts[seen], numbers_at(table, place), start, lasts])
         self._held += len(seen)
 
     def named(self, names: Sequence[str]) -> Named | None:

@@ -11,8 +11,12 @@ import pytest
 from profd.disk.space import Claim, Space
 from profd.errors import BadTrace, DiskFull, Exhausted
 from profd.fairness.shares import Holder
+from profd.limits import IMPORT_ASIDE_BYTES
+from profd.rpc import imports
 from profd.rpc.imports import received
 from profproto.v1 import trace_pb2 as pb
+
+from tests.support.waiting import eventually
 
 ALICE = Holder(1001, reserved=False)
 
@@ -52,6 +56,19 @@ async def test_empty_chunks_are_no_progress() -> None:
 
     with pytest.raises(Exhausted, match=r"nothing came of this import for 0\.05 s"):
         await received(dripping(), io.BytesIO(), claim(), ALICE, idle_seconds=0.05)
+
+
+async def test_a_file_comes_slowly_while_an_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "IMPORT_ASIDE_SECONDS", 3600.0)
+    stretch = bytes(IMPORT_ASIDE_BYTES)
+    file, awaited = io.BytesIO(), [False, True]
+    pieces = sent(stretch[1:], b"a", stretch, b"b")
+    coming = asyncio.create_task(received(pieces, file, claim(), ALICE, awaited=lambda: awaited.pop(0)))
+    await eventually(lambda: len(file.getvalue()) == 2 * len(stretch) and not awaited)
+    assert not coming.done()
+    coming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await coming
 
 
 async def test_nothing_is_written_that_there_is_no_room_for() -> None:

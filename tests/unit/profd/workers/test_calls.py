@@ -68,6 +68,12 @@ def test_what_is_listed_passes_and_nothing_else(machine: str) -> None:
         ("prlimit64", (0, 7), True),
         ("prlimit64", (PID, 7), True),
         ("prlimit64", (1, 7), False),
+        ("setpriority", (0, 0, 10), True),
+        ("setpriority", (0, 7, 10), False),  # of another process
+        ("setpriority", (1, 0, 10), False),  # of a process group
+        ("setpriority", (2, 0, 10), False),  # of all that the user runs
+        ("getpriority", (0, 0), True),
+        ("getpriority", (0, 7), False),
         ("fcntl", (0, 3), True),
         ("fcntl", (0, 8), False),  # F_SETOWN
         ("fcntl", (0, 1024), False),  # F_SETLEASE
