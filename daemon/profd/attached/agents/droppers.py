@@ -29,7 +29,7 @@ log = logging.getLogger("profd.agents")
 
 
 class Droppers:
-    """Those that run, by uid. `close` when done."""
+    """All that run, by uid. `close` when done."""
 
     def __init__(self, identity: Identity) -> None:
         """`identity`: as whom they run."""

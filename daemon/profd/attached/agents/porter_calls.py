@@ -35,14 +35,18 @@ _FCNTL: Final = (72, 25)
 _SENDTO: Final = (44, 206)
 _GETSOCKOPT: Final = (55, 209)
 _SETSOCKOPT: Final = (54, 208)
+_IOCTL: Final = (16, 29)
 _F_GET_SEALS: Final = 1034
+_SIOCOUTQ: Final = 0x5411
 _COLUMNS: Final = {"x86_64": 0, "aarch64": 1}
 _NONE: Final = b"\0"  # no whole instruction: without a filter
 
 
 def of_porters(machine: str = "") -> bytes:
     """The filter as classic BPF; less than one instruction for a machine whose numbers are not known here."""
-    return _program(machine, _OF_PORTERS, {_FCNTL: (bpf.Test(1, (_F_GET_SEALS,)),)})
+    return _program(
+        machine, _OF_PORTERS, {_FCNTL: (bpf.Test(1, (_F_GET_SEALS,)),), _IOCTL: (bpf.Test(1, (_SIOCOUTQ,)),)}
+    )
 
 
 def of_droppers(machine: str = "") -> bytes:

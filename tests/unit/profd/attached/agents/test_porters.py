@@ -21,7 +21,7 @@ from profd.attached.agents import porter as porter_module
 from profd.attached.agents import porter_process as process_module
 from profd.attached.agents import porters as porters_module
 from profd.attached.agents.agent import ArmOrder
-from profd.attached.agents.porter import Relay
+from profd.attached.agents.porter import Porter, Relay
 from profd.attached.agents.protocol import PacketKind
 from profd.kernel import nobody
 from profd.targets.process import ProcessId
@@ -295,6 +295,38 @@ async def test_one_that_nobody_needs_ends(served: Served, monkeypatch: pytest.Mo
     fake.close()
     await eventually(lambda: not served.porters)
     await eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+async def test_descriptors_that_the_daemon_does_not_read_stay_with_their_sender(served: Served) -> None:
+    """All porters are one user to the kernel, which lets so many be on the way: one of each connection."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    relay = served.registry.porters.relay(7, ours)
+    porter = served.registry.porters._porters[7, 0]
+    fd = memfd()
+    for _ in range(20):
+        socket.send_fds(theirs, [b"with"], [fd])
+    theirs.send(b"behind")
+    os.close(fd)
+    came = [await read_at_once(porter, relay.socket) for _ in range(20)]
+    assert came == [1] * 19 + [2]
+    relay.close()
+    theirs.close()
+
+
+async def read_at_once(porter: Porter, sock: socket.socket) -> int:
+    """How many packets its porter has sent up when it has done what it can."""
+    porter.poke()
+    await eventually(lambda: porter._asked is None)
+    os.kill(porter.pid, signal.SIGSTOP)
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            _, fds, _, _ = socket.recv_fds(sock, 100, 1)
+            for fd in fds:
+                os.close(fd)
+            count += 1
+    os.kill(porter.pid, signal.SIGCONT)
+    return count
 
 
 async def test_users_beyond_the_most_share_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
