@@ -15,7 +15,7 @@ from soak.rig import Rig
 _PATIENCE_SECONDS: Final = 90.0  # an agent that has lost its daemon tries again for 15 s
 _PASSING: Final = ("traces/.*", "gates/*/in/*", "gates/*/out/.*", "gates/*/out/tmp/*")
 _WORKERS: Final = 2
-_WAITING: Final = ("streamer", "porter", "errand")  # for more of the same user
+_WAITING: Final = ("streamer", "porter", "dropper", "errand")  # for more of the same user
 _SHARED: Final = Path("/dev/shm")
 
 

@@ -13,6 +13,7 @@ ROLES: Final = {
     "streamer": b"profd.attached.ingest.streamer",
     "sampler": b"py-spy",
     "porter": b"profd-porter",
+    "dropper": b"profd-dropper",
     "errand": b"profd.targets.errands.server",
 }
 

@@ -170,7 +170,7 @@ class Door:
         """Connections `open`, and since the beginning `refused`, `throttled`, `foreign`; `refused_uid` was the last."""
 
 class PorterWords:
-    """What the daemon says to a porter, in any thread (native/host/porter_words.h)."""
+    """What the daemon says to a porter or a dropper, in any thread (native/host/porter_words.h)."""
 
     def __init__(self, control: int) -> None:
         """`control`: our end of its conversation, which the caller closes, after `end`."""
@@ -187,11 +187,11 @@ class PorterWords:
     def end(self) -> None:
         """Nothing more is said."""
 
-class Dropper:
-    """Has descriptors closed by a porter: by another one when that is given up."""
+class Droppers:
+    """Have sockets closed, each by a process of its user's."""
 
-    def use(self, words: PorterWords) -> None:
-        """By this one from now on."""
+    def use(self, uid: int, words: PorterWords | None) -> None:
+        """Those of this user by this one from now on; None: by nobody."""
 
 class Reception:
     """A thread that accepts connections, and closes those of who connects too often (native/host/reception.h)."""
@@ -206,12 +206,12 @@ class Reception:
         admins: int,
         streamers: int,
         refusal: bytes,
-        dropper: Dropper | None,
+        droppers: Droppers | None,
     ) -> None:
         """Of one uid `per_second`, `burst` after a pause; so many wait to be taken; `users` are told apart.
 
         No limit for root, who runs the daemon, the group `admins` (2**32 - 1: none) and the uid `streamers`. `refusal`
-        is sent to the others; `dropper` closes them (None: the thread does). Raises OSError.
+        is sent to the others; `droppers` close them (None: the thread does). Raises OSError.
         """
 
     def set_admins(self, gid: int) -> None: ...
@@ -227,8 +227,11 @@ class Reception:
     def take(self, most: int) -> list[tuple[int, int, int, int]]:
         """Those who came first: descriptor, pid, uid and gid."""
 
-    def counts(self) -> tuple[int, int, int, int]:
-        """Refused since the beginning, the uid of the last; dropped; how often nobody took what was to be dropped.
+    def take_undropped(self) -> list[int]:
+        """Connections that are to be closed, for whose user nobody does that now: the caller's from here on."""
+
+    def counts(self) -> tuple[int, int]:
+        """Refused since the beginning, and the uid of the last.
 
         The signal is off until there is more.
         """

@@ -379,7 +379,14 @@ PORTERS_STUCK_MAX: Final = (
 )
 PORTER_ANSWERS_SECONDS: Final = 5.0  # then it waits for a descriptor that its user has passed, and is killed
 PORTER_IDLE_SECONDS: Final = 60.0  # without a connection, until it ends
-PORTER_DROPS_WAITING_MAX: Final = 64  # connections that nobody can be found to close; no more are accepted then
+DROPPERS_MAX: Final = 64  # users who have one; those after them share one
+DROPPERS_FULL_MAX: Final = (
+    16  # of one user, given up and still there: with 65,536 each what fs.nr_open lets a user have
+)
+DROPPERS_FULL_HOST_MAX: Final = 64  # of all users
+DROPPER_DESCRIPTORS_MAX: Final = 65_536  # that one may have, where the daemon may
+DROPPER_LOOK_SECONDS: Final = 5.0  # between two questions how much it holds
+DROPS_WAITING_MAX: Final = 1024  # sockets that nobody can be found to close; no more are accepted then
 ARENA_BYTES_MIN: Final = 1 * MiB
 ARENA_BYTES_LEAST: Final = 2 * MiB  # that is asked for without --force: below it every burst loses events
 ARENA_BYTES_MAX: Final = 4 * GiB

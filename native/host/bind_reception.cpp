@@ -38,10 +38,10 @@ void hand(PorterWords& self, const std::string& word, const nb::args& fds) {
 }
 
 void open_reception(Reception* self, double per_second, double burst, int waiting, int users, gid_t admins, uid_t streamers,
-          const nb::bytes& refusal, std::shared_ptr<Dropper> dropper) {
+          const nb::bytes& refusal, std::shared_ptr<Droppers> droppers) {
   try {
     new (self) Reception(admins, {per_second, burst, waiting, users, streamers},
-                         {refusal.c_str(), refusal.size()}, std::move(dropper));
+                         {refusal.c_str(), refusal.size()}, std::move(droppers));
   } catch (const std::system_error& error) {
     raise_if(error.code().value());
   }
@@ -55,9 +55,15 @@ nb::list take_arrivals(Reception& self, std::size_t most) {
   return taken;
 }
 
+nb::list take_undropped(Reception& self) {
+  nb::list fds;
+  for (const int fd : self.take_undropped()) fds.append(fd);
+  return fds;
+}
+
 nb::tuple reception_counts(Reception& self) {
   const ReceptionCounts counts = self.counts();
-  return nb::make_tuple(counts.refused, counts.refused_uid, counts.dropped, counts.stuck);
+  return nb::make_tuple(counts.refused, counts.refused_uid);
 }
 
 nb::list close(Reception& self) {
@@ -79,14 +85,15 @@ void bind_reception(nb::module_& m) {
       .def("hand", &hand, "word"_a, "fds"_a)
       .def("say", [](PorterWords& self, const std::string& word) { raise_if(self.say(only(word))); }, "word"_a)
       .def("end", &PorterWords::end);
-  nb::class_<Dropper>(m, "Dropper").def(nb::init<>()).def("use", &Dropper::use, "words"_a);
+  nb::class_<Droppers>(m, "Droppers").def(nb::init<>()).def("use", &Droppers::use, "uid"_a, "words"_a.none());
   nb::class_<Reception>(m, "Reception")
       .def("__init__", &open_reception, nb::kw_only(), "per_second"_a, "burst"_a, "waiting"_a, "users"_a, "admins"_a,
-           "streamers"_a, "refusal"_a, "dropper"_a.none())
+           "streamers"_a, "refusal"_a, "droppers"_a.none())
       .def("set_admins", &Reception::set_admins, "gid"_a)
       .def("listen", &Reception::listen, "listener"_a)
       .def("signal", &Reception::signal)
       .def("take", &take_arrivals, "most"_a)
+      .def("take_undropped", &take_undropped)
       .def("counts", &reception_counts)
       .def("close", &close);
 }

@@ -55,16 +55,20 @@ void PorterWords::end() {
   control_ = -1;
 }
 
-void Dropper::use(std::shared_ptr<PorterWords> words) {
+void Droppers::use(uid_t uid, std::shared_ptr<PorterWords> words) {
   const std::lock_guard lock(mutex_);
-  words_ = std::move(words);
+  if (words) {
+    words_[uid] = std::move(words);
+  } else {
+    words_.erase(uid);
+  }
 }
 
-int Dropper::drop(int fd) {
+int Droppers::drop(uid_t uid, int fd) {
   std::shared_ptr<PorterWords> words;
   {
     const std::lock_guard lock(mutex_);
-    words = words_;
+    if (const auto found = words_.find(uid); found != words_.end()) words = found->second;
   }
   return words ? words->hand(DROP, &fd, 1) : ENOTCONN;
 }

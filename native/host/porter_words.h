@@ -1,12 +1,15 @@
-// What the daemon says to a porter (native/porter), in any thread.
+// What the daemon says to a porter or a dropper (native/porter), in any thread.
 //
 // A porter does what came with descriptors when the next word comes, because only then are its copies the last. So
 // nothing is said between a word with descriptors and the close of our copies.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 
 namespace profd::host {
 
@@ -28,16 +31,17 @@ class PorterWords {
   int control_;
 };
 
-// The porter that closes what nobody takes; another one when it is given up.
-class Dropper {
+// Who closes what nobody takes, for each user: a process that may wait (native/porter/dropper.cpp).
+class Droppers {
  public:
-  void use(std::shared_ptr<PorterWords> words);
+  // Of this user from now on; null: nobody.
+  void use(uid_t uid, std::shared_ptr<PorterWords> words);
   // Have it closed. 0, or an errno: it is still the caller's.
-  int drop(int fd);
+  int drop(uid_t uid, int fd);
 
  private:
   std::mutex mutex_;
-  std::shared_ptr<PorterWords> words_;
+  std::unordered_map<uid_t, std::shared_ptr<PorterWords>> words_;
 };
 
 }  // namespace profd::host

@@ -19,9 +19,7 @@ namespace {
 enum What : std::uint64_t { AT_LISTENER, AT_WAKE };
 constexpr int ACCEPTED_IN_A_ROW = 64;
 constexpr double ACCEPT_AGAIN_SECONDS = 0.1;  // without descriptors
-constexpr double DROP_AGAIN_SECONDS = 0.005;
-constexpr double STUCK_SECONDS = 0.1;          // until it is said that nobody closes what is to be closed
-constexpr double TELL_SECONDS = 0.1;           // between two signals, but for arrivals
+constexpr double TELL_SECONDS = 0.1;          // between two signals, but for what is to be taken
 
 std::system_error not_served(const char* what) { return {errno, std::generic_category(), what}; }
 
@@ -29,8 +27,8 @@ bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || erro
 
 }  // namespace
 
-Reception::Reception(gid_t admins, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Dropper> dropper)
-    : peers_(admins, limits.streamers), limits_(limits), refusal_(std::move(refusal)), dropper_(std::move(dropper)) {
+Reception::Reception(gid_t admins, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Droppers> droppers)
+    : peers_(admins, limits.streamers), limits_(limits), refusal_(std::move(refusal)), droppers_(std::move(droppers)) {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   signal_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -64,8 +62,22 @@ std::vector<Arrival> Reception::take(std::size_t most) {
   const auto end = arrived_.begin() + static_cast<std::ptrdiff_t>(std::min(most, arrived_.size()));
   std::vector<Arrival> taken(arrived_.begin(), end);
   arrived_.erase(arrived_.begin(), end);
-  if (std::exchange(is_full_, false)) ::eventfd_write(wake_, 1);
+  see_whether_full();
   return taken;
+}
+
+std::vector<int> Reception::take_undropped() {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> taken = std::exchange(undropped_, {});
+  see_whether_full();
+  return taken;
+}
+
+// With `mutex_`, behind what changes that.
+void Reception::see_whether_full() {
+  const auto most = static_cast<std::size_t>(limits_.waiting);
+  const bool was = std::exchange(is_full_, arrived_.size() >= most || undropped_.size() >= most);
+  if (was && !is_full_) ::eventfd_write(wake_, 1);
 }
 
 ReceptionCounts Reception::counts() {
@@ -83,11 +95,9 @@ std::vector<int> Reception::close() {
   }
   ::eventfd_write(wake_, 1);
   thread_.join();
-  std::vector<int> left;
+  std::vector<int> left = std::exchange(undropped_, {});
   for (const Arrival& arrival : std::exchange(arrived_, {})) left.push_back(arrival.fd);
-  for (const int fd : {std::exchange(undropped_, -1), listen(-1)}) {
-    if (fd >= 0) left.push_back(fd);
-  }
+  if (const int listener = listen(-1); listener >= 0) left.push_back(listener);
   for (int* const own : {&epoll_, &wake_, &signal_}) ::close(std::exchange(*own, -1));
   return left;
 }
@@ -113,10 +123,9 @@ void Reception::run() {
       if (closing_) return;
       is_full = is_full_;
     }
-    if (undropped_ >= 0) drop_again();
     {
       const std::lock_guard lock(accepting_);
-      watch(!is_full && undropped_ < 0 && Clock::now() >= accept_again_);
+      watch(!is_full && Clock::now() >= accept_again_);
     }
     if (somebody_comes) accept_some();
     if (untold_) tell(false);
@@ -126,7 +135,6 @@ void Reception::run() {
 // Milliseconds until something is to be done that nobody wakes us for; -1: nothing is.
 int Reception::patience(Time now) const {
   Time next = Time::max();
-  if (undropped_ >= 0) next = now + seconds(DROP_AGAIN_SECONDS);
   if (accept_again_ > now) next = std::min(next, accept_again_);
   if (untold_) next = std::min(next, told_ + seconds(TELL_SECONDS));
   if (next == Time::max()) return -1;
@@ -169,10 +177,10 @@ bool Reception::accept_one() {
       refuse(fd, peer.uid);
     }
   } catch (const std::exception&) {  // no memory, or the kernel does not say who it is
-    drop(fd);
+    drop(fd, static_cast<uid_t>(-1));
   }
   const std::lock_guard lock(mutex_);
-  return !is_full_ && undropped_ < 0;
+  return !is_full_;
 }
 
 bool Reception::may(const Peer& peer) {
@@ -197,7 +205,7 @@ void Reception::receive(int fd, const Peer& peer) {
   {
     const std::lock_guard lock(mutex_);
     arrived_.push_back({fd, peer});
-    is_full_ = arrived_.size() >= static_cast<std::size_t>(limits_.waiting);
+    see_whether_full();
   }
   tell(true);
 }
@@ -211,45 +219,21 @@ void Reception::refuse(int fd, uid_t uid) {
     counts_.refused_uid = uid;
   }
   untold_ = true;
-  drop(fd);
+  drop(fd, uid);
 }
 
-// --- what is to be closed ---
-
-void Reception::drop(int fd) {
-  if (!dropper_) {
+void Reception::drop(int fd, uid_t uid) {
+  if (!droppers_) {
     ::close(fd);
     return;
   }
-  if (const int error = dropper_->drop(fd); error != 0) {
-    undropped_ = fd;
-    // Where there is nobody to do it, one is wanted at once; a queue that is full may have room soon.
-    const bool is_there = error == EAGAIN;
-    undropped_since_ = Clock::now() - (is_there ? Clock::duration::zero() : seconds(STUCK_SECONDS));
-    drop_again();
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  ++counts_.dropped;
-  untold_ = true;
-}
-
-void Reception::drop_again() {
-  const Time now = Clock::now();
-  const bool is_done = dropper_->drop(undropped_) == 0;
-  const bool is_stuck = !is_done && now - undropped_since_ >= seconds(STUCK_SECONDS);
+  if (droppers_->drop(uid, fd) == 0) return;
   {
     const std::lock_guard lock(mutex_);
-    counts_.dropped += is_done;
-    counts_.stuck += is_stuck;
+    undropped_.push_back(fd);  // whoever starts them is the event loop
+    see_whether_full();
   }
-  if (is_done) {
-    undropped_ = -1;
-    untold_ = true;
-  } else if (is_stuck) {
-    undropped_since_ = now;  // another one has as long
-    tell(true);
-  }
+  tell(true);
 }
 
 void Reception::tell(bool at_once) {

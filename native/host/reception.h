@@ -2,7 +2,7 @@
 //
 // Who connects too often is answered and closed here, so that it costs the loop nothing. A user is a uid, by the
 // kernel. Nothing is read. Where descriptors may lie in a connection that is closed without being read (a sender's
-// descriptors), a porter closes it, because that may wait.
+// descriptors), a process of that user's closes it, because that may wait.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +34,15 @@ struct Arrival {
 };
 
 struct ReceptionCounts {
-  std::uint64_t refused = 0, dropped = 0;
-  std::uint64_t stuck = 0;  // times that nobody closed what was to be closed
-  uid_t refused_uid = 0;    // the last that was refused
+  std::uint64_t refused = 0;
+  uid_t refused_uid = 0;  // the last that was refused
 };
 
 class Reception {
  public:
-  // `admins`: as Peers has them. `refusal`: sent to who comes too often; empty: nothing is. `dropper`: closes connections;
+  // `admins`: as Peers has them. `refusal`: sent to who comes too often; empty: nothing is. `droppers`: close connections;
   // null: they are closed here. Throws std::system_error.
-  Reception(gid_t admins, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Dropper> dropper);
+  Reception(gid_t admins, const ReceptionLimits& limits, std::string refusal, std::shared_ptr<Droppers> droppers);
   ~Reception();
 
   // Accept on this listening socket from now on; the descriptor becomes ours. The one before (-1: there was none) is
@@ -55,6 +54,8 @@ class Reception {
   int signal() const { return signal_; }
   // Those who came first, at most so many.
   std::vector<Arrival> take(std::size_t most);
+  // Connections that are to be closed, for whose user nobody does that now. The caller's from here on.
+  std::vector<int> take_undropped();
   // Since the beginning. The signal is off until there is more.
   ReceptionCounts counts();
   // End the thread. Descriptors that are left are the caller's, to be closed as connections are.
@@ -69,21 +70,20 @@ class Reception {
   bool may(const Peer& peer);
   void forget_users(Time now);
   void refuse(int fd, uid_t uid);
-  void drop(int fd);
-  void drop_again();
+  void drop(int fd, uid_t uid);
+  void see_whether_full();
   void watch(bool on);
   void tell(bool at_once);
 
   Peers peers_;
   const ReceptionLimits limits_;
   const std::string refusal_;
-  const std::shared_ptr<Dropper> dropper_;
+  const std::shared_ptr<Droppers> droppers_;
   int epoll_ = -1, wake_ = -1, signal_ = -1;
 
   // The thread's.
   std::unordered_map<uid_t, Allowance> users_;
-  int undropped_ = -1;  // a connection that is to be closed, and is not
-  Time undropped_since_{}, told_{}, accept_again_{};
+  Time told_{}, accept_again_{};
   bool untold_ = false;
 
   std::mutex accepting_;  // held while a connection is accepted, and while that changes on what
@@ -92,6 +92,7 @@ class Reception {
 
   std::mutex mutex_;
   std::deque<Arrival> arrived_;
+  std::vector<int> undropped_;
   ReceptionCounts counts_;
   bool is_full_ = false, closing_ = false;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// profd-porter UID GID DESCRIPTORS: relays connections of one user's agents to the daemon, and closes what nobody wants.
+// profd-porter UID GID DESCRIPTORS: relays connections of one user's agents to the daemon.
 //
 // Why: who closes the last descriptor of a socket that lingers, or any of a FUSE or network file system, waits for
 // somebody else. The daemon is nobody who may wait (docs/decisions/0013-porters.md). This process may: it is killed
@@ -7,7 +7,6 @@
 // Descriptor 0 is the daemon's (SEQPACKET). First comes the filter of its system calls, then, a byte each:
 //   c  and two descriptors: a connection of packets, and the end of a pair to relay it to
 //   s  and two: one of bytes
-//   d  and one: to be closed, with whatever is queued in it
 //   g  the daemon has closed its copies of what came before
 //   p  answered once nothing is left to be done: with b while there are connections, else with p
 // What came with descriptors is done when the next word has come, whichever: only then are our copies the last.

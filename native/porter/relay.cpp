@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -95,6 +97,18 @@ Next over(const Relay& relay, Up why) {
 // The daemon has closed its end: what it has said before goes down first.
 Next gone(const Relay& relay) { return relay.last_words < 0 ? Next::Again : Next::Over; }
 
+// Whether the next packet has some: to look at it with no room for them drops none.
+bool has_descriptors(int from) {
+  msghdr message{};
+  return ::recvmsg(from, &message, MSG_DONTWAIT | MSG_PEEK) >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
+}
+
+// Whether the daemon has read all of it. The kernel wakes us when a byte is left to be counted.
+bool is_read(int pair) {
+  int bytes = 0;
+  return ::ioctl(pair, SIOCOUTQ, &bytes) != 0 || bytes <= 1;
+}
+
 Next one_up(Relay& relay) {
   switch (room(relay.pair)) {
     case Room::None:
@@ -104,6 +118,8 @@ Next one_up(Relay& relay) {
     case Room::Some:
       break;
   }
+  // All porters are one user, of whom the kernel lets so many descriptors be on the way: one of each connection.
+  if (!is_read(relay.pair) && has_descriptors(relay.connection)) return Next::Wait;
   const Received got = receive(relay.connection);
   if (got.bytes < 0) {
     if (errno != EAGAIN) return over(relay, Up::Unread);

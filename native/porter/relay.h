@@ -2,7 +2,8 @@
 //
 // A packet goes up behind one byte, and with its descriptor where that is a sealed file in memory: the close of such
 // waits for nobody. Everything else ends the connection; why is the last thing that the daemon hears. Down goes what
-// the daemon says, as it is. A packet is read where the other side has room for it, and so never lies here.
+// the daemon says, as it is. A packet is read where the other side has room for it, and so never lies here; one with a
+// descriptor where the daemon has read all that came before.
 #pragma once
 
 #include <cstddef>

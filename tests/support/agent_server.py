@@ -31,13 +31,19 @@ class Served:
     """A registry behind a socket."""
 
     def __init__(
-        self, path: Path, only_uid: int | None = None, share: Share = ATTACHED, change_identity: bool = False
+        self,
+        path: Path,
+        only_uid: int | None = None,
+        share: Share = ATTACHED,
+        change_identity: bool = False,
+        listener: socket.socket | None = None,
     ) -> None:
         self.path = path
         self.registry = AgentRegistry(only_uid, share=share, change_identity=change_identity)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(str(path))
-        listener.listen(128)
+        if listener is None:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.bind(str(path))
+            listener.listen(128)
         self.server = AgentServer(listener, self.registry)
         self.server.open()
 

@@ -3,7 +3,8 @@
 The file system is FUSE, spoken raw (linux/fuse.h) and mounted in a mount namespace of the process's own, so that nobody
 but who goes through /proc/PID/root sees it. Every name is there: one with a dot is a file of the process's user, any
 other a folder. Requests of the kinds that are named are read and never answered, which SIGKILL does not end; with a
-name (`OPEN:version.py`) only those about the file that was found by it.
+name (`OPEN:version.py`) only those about the file that was found by it. Where WRITE is among them the kernel keeps what
+is written, and asks for it to be taken when it likes, or when a file is closed that was opened before.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ CONTENT: Final = b"__version__ = '2.13.0'\n".ljust(SIZE, b"\n")
 _CODES: Final = {
     "LOOKUP": 1,
     "GETATTR": 3,
+    "SETATTR": 4,
     "UNLINK": 10,
     "OPEN": 14,
     "READ": 15,
+    "WRITE": 16,
     "STATFS": 17,
     "RELEASE": 18,
     "FLUSH": 25,
@@ -38,6 +41,7 @@ _CODES: Final = {
     "OPENDIR": 27,
     "RELEASEDIR": 29,
 }
+_WRITEBACK_CACHE: Final = 1 << 16
 _UNANSWERED: Final = {2, 36, 42}  # FORGET, INTERRUPT, BATCH_FORGET have no answer
 _IN: Final = struct.Struct("<IIQQIIII")
 _OUT: Final = struct.Struct("<IiQ")
@@ -66,6 +70,7 @@ class _Server:
         self._uid = uid
         self._silent = silent
         self._names = {1: ""}
+        self._flags = _WRITEBACK_CACHE if "WRITE" in silent else 0
 
     def serve(self) -> None:
         """Until the device ends."""
@@ -90,10 +95,10 @@ class _Server:
             return 0, struct.pack("<QQQQII", found, 0, 0, 0, 0, 0) + self._attributes(found)
         if word == "STATFS":
             return 0, struct.pack("<QQQQQIII", 1 << 30, 1 << 30, 1 << 30, 1 << 20, 1 << 20, 4096, 255, 4096) + bytes(28)
-        if word == "GETATTR":
+        if word in ("GETATTR", "SETATTR"):
             return 0, struct.pack("<QII", 0, 0, 0) + self._attributes(node)
         answers = {
-            "INIT": struct.pack("<IIIIHHII", 7, 31, 0, 0, 0, 0, 1 << 16, 1) + bytes(32),
+            "INIT": struct.pack("<IIIIHHII", 7, 31, 0, self._flags, 0, 0, 1 << 16, 1) + bytes(32),
             "OPEN": struct.pack("<QII", 1, 0, 0),
             "OPENDIR": struct.pack("<QII", 1, 0, 0),
             "READ": CONTENT,

@@ -23,21 +23,14 @@ _PAUSE_SECONDS: Final = 0.1  # while nobody closes what is to be closed
 class Closing(Protocol):
     """Closes sockets in which descriptors may lie that were passed: who closes these may wait."""
 
-    @property
-    def dropper(self) -> _host.Dropper:
-        """How the thread has one closed."""
+    native: _host.Droppers
+    """How the thread has one closed."""
 
     def drop(self, connection: socket.socket, /) -> None:
         """Have it closed."""
 
     def drop_again(self) -> bool:
         """Whether there is room for more."""
-
-    def was_dropped(self) -> None:
-        """The thread has had some closed: see that it is done."""
-
-    def renew(self) -> None:
-        """Nobody takes what the thread has to drop: let another one do it."""
 
 
 class Reception:
@@ -68,7 +61,7 @@ class Reception:
         self._native: _host.Reception | None = None
         self._kind = socket.SOCK_SEQPACKET
         self._resume: asyncio.Handle | None = None
-        self._told = (0, 0, 0)  # refused, dropped, and how often nobody took what was to be
+        self._told = 0  # refused
 
     def set_admins(self, admins: int) -> None:
         """The group whose members may come as often as they like, from now on."""
@@ -89,7 +82,7 @@ class Reception:
                 admins=self._admins,
                 streamers=nobody.STREAMER,
                 refusal=self._answer,
-                dropper=None if self._closing is None else self._closing.dropper,
+                droppers=None if self._closing is None else self._closing.native,
             )
             asyncio.get_running_loop().add_reader(self._native.signal(), self._hear)
         before = self._native.listen(listener.detach())
@@ -106,7 +99,7 @@ class Reception:
         for fd in self._native.close():
             self._drop(fd)
         self._look(self._native)
-        self._native, self._told = None, (0, 0, 0)
+        self._native, self._told = None, 0
 
     def _hear(self) -> None:
         """Somebody has come, or was refused, or cannot be dropped."""
@@ -120,6 +113,8 @@ class Reception:
         if self._closing is not None and not self._closing.drop_again():
             self._resume = loop.call_later(_PAUSE_SECONDS, self._hear)  # then those who come wait in the kernel's queue
             return
+        for fd in self._native.take_undropped():
+            self._drop(fd)
         arrived = self._native.take(_BATCH)
         for fd, *peer in arrived:
             self._admit(socket.socket(socket.AF_UNIX, self._kind, 0, fd), Peer(*peer))
@@ -127,16 +122,10 @@ class Reception:
             self._resume = loop.call_soon(self._hear)
 
     def _look(self, native: _host.Reception) -> None:
-        refused, uid, dropped, stuck = native.counts()
-        before, self._told = self._told, (refused, dropped, stuck)
-        if refused > before[0]:
-            self._refused(refused - before[0], uid)
-        if self._closing is None:
-            return
-        if stuck > before[2]:
-            self._closing.renew()
-        elif dropped > before[1]:
-            self._closing.was_dropped()
+        refused, uid = native.counts()
+        before, self._told = self._told, refused
+        if refused > before:
+            self._refused(refused - before, uid)
 
     def _drop(self, fd: int) -> None:
         sock = socket.socket(fileno=fd)

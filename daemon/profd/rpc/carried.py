@@ -33,7 +33,7 @@ class CarriedAccept:
         self._door = door
         self._porters = porters
         self._lost = RareLine(log, "a connection could not be carried")
-        self._reception = Reception(_RATE, self._come, closing=porters, refused=self._refused, admins=admins)
+        self._reception = Reception(_RATE, self._come, closing=porters.droppers, refused=self._refused, admins=admins)
         self.refused = 0  # connections of who connects too often,
         self.refused_uid = 0  # and whose was the last
 
@@ -55,7 +55,7 @@ class CarriedAccept:
             ours = connection if uid in (0, os.geteuid()) else self._porters.stream(uid, connection)
         except (NotCarried, OSError) as error:
             self._lost.tell(why=str(error))
-            self._porters.drop(connection)
+            self._porters.droppers.drop(connection)
             return
         self._door.take(ours.detach(), uid, free)
 

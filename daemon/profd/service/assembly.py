@@ -282,7 +282,14 @@ class Daemon:
         return store
 
     def _own_pids(self) -> list[int]:
-        return [os.getpid(), *self._pool.pids, *self._streamers.pids, *self._porters.pids, *errands.pids]
+        return [
+            os.getpid(),
+            *self._pool.pids,
+            *self._streamers.pids,
+            *self._porters.pids,
+            *self._porters.droppers.pids,
+            *errands.pids,
+        ]
 
     async def _open_captures(self) -> CaptureManager:
         state_dir = self._config.state_dir
@@ -432,7 +439,7 @@ class Daemon:
             on_denied=lambda caller, why: self._audit.write("denied", caller.uid, method="token", why=why),
             on_refused=self._metrics.count_refusal,
             payer=self._streamers.payer,
-            closing=self._carriers,
+            closing=None if self._carriers is None else self._carriers.droppers,
         )
         self._control = server
         self._keep_listening("control", config.control, server)

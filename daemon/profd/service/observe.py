@@ -213,6 +213,11 @@ def _sdk(counts: SdkStatistics) -> Iterable[Metric]:
     for why in ("refused", "hostile"):
         connections.add_metric([why], counts.refused.get(why, 0))
     yield connections
+    yield GaugeMetricFamily(
+        "profd_connections_held",
+        "Connections that nobody reads, whose descriptors their users keep from being closed.",
+        value=counts.held,
+    )
     yield CounterMetricFamily(
         "profd_sdk_requests_refused",
         "Captures that programs asked for and did not get.",

@@ -5,7 +5,7 @@ service has a cgroup (v2) to itself (`Delegate=` of the unit), each kind of chil
 memory and tasks, and each user one below that. So they use up neither what the daemon needs nor each other's:
 
     profd.service/          MemoryMax=, TasksMax= of the unit
-      daemon/               the daemon, workers, streamers, porters
+      daemon/               the daemon, workers, streamers, porters, droppers
       samplers/<uid>/       with their wardens
       builds/<uid>/         compilers of observers
       errands/

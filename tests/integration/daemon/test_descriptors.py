@@ -151,6 +151,23 @@ async def test_a_porter() -> None:
         agent.close()
 
 
+async def test_a_dropper() -> None:
+    """Its control, and nothing of what it has closed; only root can look."""
+    porters = Porters(change_identity=os.geteuid() == 0)
+    connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        porters.droppers.drop(connection)
+        [pid] = porters.droppers.pids
+        other.setblocking(True)
+        assert await asyncio.to_thread(other.recv, 1) == b""
+        if os.geteuid() == 0:
+            expected = {0: "socket", 1: NULL, 2: NULL}
+            await eventually(lambda: {n: name.partition(":[")[0] for n, name in held(pid).items()} == expected)
+    finally:
+        porters.close()
+        other.close()
+
+
 async def test_a_worker() -> None:
     worker = await Child.start(WorkerSettings(SAME, WORKER_MEMORY_BYTES, {}))
     try:

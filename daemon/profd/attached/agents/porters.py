@@ -1,4 +1,4 @@
-"""All porters: one of each user who is connected, and container of that user, and one that closes what nobody takes.
+"""All porters: one of each user who is connected, and container of that user; and the droppers beside them.
 
 A container's descriptors hold up its own porter. It is killed when it does not answer, its agents connect again, and
 a new one takes them. One that cannot be killed yet (it waits for a file system) is left alone; there are few of these
@@ -7,19 +7,18 @@ for a container, and for a user (docs/decisions/0036-containers.md).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from profd import _host
-from profd.attached.agents.porter import Identity, Porter, Relay, end_all
+from profd.attached.agents.droppers import Droppers
+from profd.attached.agents.porter import Porter, Relay
+from profd.attached.agents.porter_process import Identity, end_all
 from profd.fairness.rare_line import RareLine
 from profd.kernel import nobody
 from profd.limits import (
-    PORTER_DROPS_WAITING_MAX,
     PORTERS_KEPT,
     PORTERS_MAX,
     PORTERS_PER_UID_MAX,
@@ -30,7 +29,6 @@ Key = tuple[int, int]
 """uid and container."""
 
 _SHARED: Final = (-1, 0)  # of users beyond PORTERS_MAX
-_DROPPING: Final = (-2, 0)  # takes no descriptors that were passed, and so can be killed at any time
 _OTHERS: Final = -2  # containers of a user beyond those that have one of their own
 
 log = logging.getLogger("profd.agents")
@@ -49,8 +47,7 @@ class Porters:
         self._identity: Identity = (nobody.PORTERS, nobody.PORTERS) if change_identity else None
         self._porters: dict[Key, Porter] = {}
         self._dying: dict[Porter, Key] = {}
-        self.dropper = _host.Dropper()  # the one that closes what nobody takes, in any thread
-        self._undropped: deque[socket.socket] = deque()
+        self.droppers = Droppers(self._identity)
         self._stuck = RareLine(log, "a porter of agents has ended, or did not answer")
 
     @property
@@ -77,39 +74,9 @@ class Porters:
         except OSError as error:  # its queue is full, and it is killed if it stays so; or none can be started
             raise NotCarried from error
 
-    def drop(self, connection: socket.socket) -> None:
-        """Have a socket closed by somebody who may wait for that."""
-        self._undropped.append(connection)
-        self.drop_again()
-
-    def drop_again(self) -> bool:
-        """Whether there is room for more: nothing is closed here while no process can be started."""
-        while self._undropped:
-            try:
-                self._of(_DROPPING).drop(self._undropped[0])
-            except (OSError, NotCarried):
-                self._replace(_DROPPING)
-                break
-            self._undropped.popleft()
-        return len(self._undropped) < PORTER_DROPS_WAITING_MAX
-
-    def was_dropped(self) -> None:
-        """Some were, in another thread: see that it is done."""
-        porter = self._porters.get(_DROPPING)
-        if porter is not None and not porter.dying:
-            porter.was_given()
-
-    def renew(self) -> None:
-        """The one that closes what nobody takes takes nothing, or is not there: another one does it from now on."""
-        self._replace(_DROPPING)
-        with contextlib.suppress(OSError, NotCarried):  # the next try may do better
-            self._of(_DROPPING)
-
     def close(self) -> None:
         """All connections end; those who wait for a file system are left to it."""
-        end_all([*self._porters.values(), *self._dying])
-        while self._undropped:
-            self._undropped.popleft().close()
+        end_all([*self._porters.values(), *self._dying, *self.droppers.close()])
 
     def _key(self, uid: int, container: int) -> Key:
         key, there = (uid, container), [*self._porters, *self._dying.values()]
@@ -130,8 +97,6 @@ class Porters:
         if Counter(self._dying.values())[key] >= PORTERS_STUCK_MAX:
             raise NotCarried("the descriptors that your processes have passed cannot be closed yet: try later")
         porter = self._porters[key] = Porter(self._identity, failed=self._failed, ended=self._ended)
-        if key == _DROPPING:
-            self.dropper.use(porter.words)
         return porter
 
     def _failed(self, porter: Porter) -> None:

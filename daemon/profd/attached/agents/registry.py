@@ -184,7 +184,7 @@ class AgentRegistry:
     def refuse_silently(self, connection: socket.socket) -> None:
         """Close a new connection without a word."""
         self.counts["refused"] += 1
-        self.porters.drop(connection)
+        self.porters.droppers.drop(connection)
 
     def _identified(self, connection: socket.socket, pidfd: int, done: asyncio.Future[Identified]) -> None:
         if self._identifying.pop(connection, None) is None or done.cancelled():  # closed meanwhile
@@ -220,7 +220,7 @@ class AgentRegistry:
         self._memory.shutdown(wait=False)
         self._peers.shutdown(wait=False, cancel_futures=True)
         while self._identifying:
-            self.porters.drop(self._identifying.popitem()[0])
+            self.porters.droppers.drop(self._identifying.popitem()[0])
         for greeting in list(self._greetings):
             greeting.close()
         for agent in list(self._agents.values()):

@@ -26,7 +26,7 @@ class AgentServer:
         self._registry = registry
         self._too_often = RareLine(log, "agents of a user connect too often")
         # Without a word to who comes too often: an agent comes again by itself, later each time.
-        self._reception = Reception(_RATE, self._come, closing=registry.porters, refused=self._refused)
+        self._reception = Reception(_RATE, self._come, closing=registry.porters.droppers, refused=self._refused)
 
     def open(self) -> None:
         """Start serving on the running loop."""

@@ -81,6 +81,7 @@ class SdkStatistics:
     seconds: Mapping[str, float] = field(default_factory=dict)  # spent recording, by protocol.SOURCES or "all"
     steps: Mapping[str, float] = field(default_factory=dict)  # median seconds: during, after; summed
     stepping: int = 0  # recordings that `steps` sums up
+    held: int = 0  # connections whose descriptors cannot be closed yet
 
 
 class SdkSource(Source):
@@ -325,7 +326,8 @@ class SdkSource(Source):
         agents = self._registry.all()
         armed = sum(agent.armed for agent in agents)
         counts = dict(self._registry.counts)
-        return SdkStatistics(len(agents), armed, counts, dict(self._seconds), dict(self._steps), self._stepping)
+        held = self._registry.porters.droppers.held
+        return SdkStatistics(len(agents), armed, counts, dict(self._seconds), dict(self._steps), self._stepping, held)
 
     async def _compare(
         self, recorder: SdkRecorder, recording: Recording, capture: str, process: ProcessId, begun: float

@@ -177,7 +177,7 @@ async def test_live_values_are_read_on_the_loop() -> None:
 async def test_attached_processes_and_what_arrives_from_them() -> None:
     metrics = Metrics()
     reading = Reading(
-        sdk=SdkStatistics(attached=3, armed=1, refused={"hostile": 2}, seconds={"all": 0.5}),
+        sdk=SdkStatistics(attached=3, armed=1, refused={"hostile": 2}, seconds={"all": 0.5}, held=3),
         ingest=IngestStatistics(expected=1, chunks=7, events=1000, bytes=4000, again=2, sync_failures=0),
     )
     metrics.registry.register(LiveCollector(asyncio.get_running_loop(), lambda: reading))
@@ -190,6 +190,7 @@ async def test_attached_processes_and_what_arrives_from_them() -> None:
         "profd_sdk_armed 1.0",
         'profd_sdk_connections_refused_total{why="hostile"} 2.0',
         'profd_sdk_connections_refused_total{why="refused"} 0.0',
+        "profd_connections_held 3.0",
         'profd_sdk_record_seconds_total{kind="all"} 0.5',
         "profd_ingest_streams 1.0",
         "profd_ingest_chunks_total 7.0",
