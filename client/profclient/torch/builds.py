@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profclient.folders import cache_folder
+from profclient.owners import open_above
 from profclient.torch import sources
 
 LIBRARY: Final = "observer.so"
@@ -104,8 +105,12 @@ def cache() -> Path:
 def places() -> list[Path]:
     """Folders of builds, best first: PROFD_TORCH_DIR, this Python's prefix, /usr/local, the user's cache."""
     given = os.environ.get(DIRECTORY_VARIABLE)
-    fixed = [Path(sys.prefix) / "lib" / "profd" / "torch", Path("/usr/local/lib/profd/torch")]
-    return [*([Path(given)] if given else []), *fixed, cache()]
+    return [*([Path(given)] if given else []), *_fixed(), cache()]
+
+
+def _fixed() -> list[Path]:
+    """The places that nothing in the environment names."""
+    return [Path(sys.prefix) / "lib" / "profd" / "torch", Path("/usr/local/lib/profd/torch")]
 
 
 def find(key: Key) -> Build | None:
@@ -115,8 +120,20 @@ def find(key: Key) -> Build | None:
         if directory.is_dir():
             build = read(directory)
             check(build, key)
+            _check_way(place, directory)
             return build
     return None
+
+
+def _check_way(place: Path, directory: Path) -> None:
+    """Raises Unusable for root where the environment, which may be that of the caller of su, leads to what another user
+    can exchange between the look at a build and its loading.
+    """
+    if os.geteuid() == 0 and place not in _fixed() and (above := open_above(str(directory))):
+        raise Unusable(
+            f"{directory} can be exchanged by another user, by {above}: set {DIRECTORY_VARIABLE}, XDG_CACHE_HOME "
+            "and HOME to folders of root's"
+        )
 
 
 def read(directory: Path) -> Build:

@@ -87,6 +87,22 @@ def test_what_belongs_to_others_is_refused(build: Build) -> None:
         builds.find(KEY)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_loads_nothing_that_somebody_else_can_exchange(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a root shell that `su` has left with another user's XDG_CACHE_HOME, which leads to a build of root's WHEN a
+    job of root's looks there THEN it does not load what that user may have put there since it was looked at."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "profd").symlink_to(tmp_path)
+    monkeypatch.setattr(builds, "places", lambda: [theirs / "profd" / "builds"])
+    assert builds.find(KEY) is not None
+    os.chown(theirs, 65534, 65534)
+    with pytest.raises(Unusable, match=rf"can be exchanged by another user, by {theirs}:"):
+        builds.find(KEY)
+
+
 def test_a_link_is_not_followed(build: Build, tmp_path: Path) -> None:
     build.library.rename(tmp_path / "elsewhere.so")
     build.library.symlink_to(tmp_path / "elsewhere.so")
