@@ -422,7 +422,8 @@ def test_names_are_text(page: Page) -> None:
         tab.keyboard.press(key)
         page.settled()
         seen.append(tab.locator(".event b").inner_text())
-        assert tab.locator("output bdi").inner_text() == seen[-1], "no number beside it is turned around by it"
+        told = tab.locator("output bdi").inner_text()  # apart: no number beside it is turned around by it
+        assert seen[-1].startswith(told.rstrip("…"))
     assert HOSTILE[0] in seen
     assert "bidi \ufffdevil\ufffd" in seen
     assert max(map(len, seen)) <= 301
