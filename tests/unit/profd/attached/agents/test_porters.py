@@ -313,6 +313,30 @@ async def test_descriptors_that_the_daemon_does_not_read_stay_with_their_sender(
     theirs.close()
 
 
+@pytest.mark.skipif(not ROOT, reason="the kernel limits nobody who has CAP_SYS_RESOURCE")
+async def test_nobody_uses_up_what_all_porters_may_have_on_the_way(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(porter_module, "_DESCRIPTORS", 40)
+    ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    relays = [served.registry.porters.relay(uid, ours) for uid, (ours, _) in zip((7, 8), ends, strict=True)]
+    porter = served.registry.porters._porters[7, 0]
+    fd = memfd()
+    for _ in range(60):
+        socket.send_fds(ends[0][1], [b"x"], [fd])
+    porter.poke()
+    await eventually(lambda: porter._asked is None)  # it has done what it can
+    socket.send_fds(ends[1][1], [b"x"], [fd])
+    os.close(fd)
+    relays[1].socket.setblocking(True)
+    said, fds, _, _ = await asyncio.to_thread(socket.recv_fds, relays[1].socket, 100, 1)
+    assert (said, len(fds)) == (b"\0x", 1)
+    os.close(fds[0])
+    for relay, (_, theirs) in zip(relays, ends, strict=True):
+        relay.close()
+        theirs.close()
+
+
 async def read_at_once(porter: Porter, sock: socket.socket) -> int:
     """How many packets its porter has sent up when it has done what it can."""
     porter.poke()
