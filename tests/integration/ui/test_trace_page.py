@@ -199,7 +199,7 @@ def test_a_caller_of_many_paths_shows_some(page: Page) -> None:
           const { callTree } = await import("/static/call_tree.js");
           const times = { count: 1, total_ns: 9, self_ns: 1, device_total_ns: 0, share: null };
           const node = (depth, name) => ({ depth, name, ...times });
-          const below = Array.from({ length: 120 }, (_, at) => node(1, `f${at}<b>`));
+          const below = Array.from({ length: 120 }, (_, at) => node(1, `f${at}<i>`));
           const tree = callTree({ left_out: 3, nodes: [node(0, "main"), ...below] });
           document.body.append(tree);
           const rows = () => tree.querySelectorAll("tbody tr").length;
@@ -209,7 +209,7 @@ def test_a_caller_of_many_paths_shows_some(page: Page) -> None:
             row.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
             found.push(rows());
           }
-          const said = [tree.querySelectorAll("b").length, tree.textContent.includes("3 paths of too little time")];
+          const said = [tree.querySelectorAll("i").length, tree.textContent.includes("3 paths of too little time")];
           tree.remove();
           return [found, said];
         }"""

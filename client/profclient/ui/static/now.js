@@ -110,7 +110,7 @@ export function nowPage() {
   document.addEventListener("visibilitychange", seen);
   seen();
 
-  const heads = [...(form ? ["Record"] : []), ...NAMES].map((name) => h("th", { scope: "col" }, name));
+  const heads = [...(form ? ["Record"] : []), ...NAMES].map((name) => h("th", { scope: "col", class: ["PID", "Rank"].includes(name) && "number" }, name));
   const table = h("div", { class: "scroll now", tabindex: 0, role: "region", "aria-label": "Processes, table" },
     h("table", { "aria-label": "Processes" }, h("thead", {}, h("tr", {}, ...heads)), rows));
   const element = h("div", {}, h("h1", {}, "Now"), told,
