@@ -19,8 +19,11 @@ import pytest
 from tests.corpus.answers import labels
 from tests.integration.cli.conftest import PROFCTL, Host
 from tests.integration.torch_observer.conftest import torch_builds  # noqa: F401 - a fixture
-from tests.integration.troubles.test_troubles import flat, host, pytestmark  # noqa: F401 - host is a fixture
+from tests.integration.troubles.test_troubles import flat, host  # noqa: F401 - host is a fixture
+from tests.support.long import long
 from tests.support.waiting import until
+
+pytestmark = [pytest.mark.slow, long]
 
 FILE = "integration/troubles/test_unseen.py"
 LABELS = {name: label for name, label in (labels("attached") | labels("together")).items() if label.test == FILE}

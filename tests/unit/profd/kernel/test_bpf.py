@@ -28,14 +28,14 @@ WORDS = (
     *(0x3D0F00 | 1 << 17, 0xFFFFFFFF, int.from_bytes(SECRET, "little")),
 )
 GOLDEN = {
-    "worker x86_64 ask=False": "1da23941fe9467d6",
-    "worker x86_64 ask=True": "27da6e43805ff8c6",
+    "worker x86_64 ask=False": "0b9b6551677cdd7e",
+    "worker x86_64 ask=True": "5131df684b2d6680",
     "sampler x86_64 native=False warden=False": "ed7f33d07a63529f",
     "sampler x86_64 native=False warden=True": "7cacae717c6f449c",
     "sampler x86_64 native=True warden=False": "aea3ef53c2b04304",
     "sampler x86_64 native=True warden=True": "4b60f16dfd6a56ca",
-    "worker aarch64 ask=False": "ec2b4d5ae3ec0c2e",
-    "worker aarch64 ask=True": "9f507118c9baf78d",
+    "worker aarch64 ask=False": "bb5980e05895491c",
+    "worker aarch64 ask=True": "8c66a24d008316eb",
     "sampler aarch64 native=False warden=False": "6465e4c44fd2b167",
     "sampler aarch64 native=False warden=True": "38ae2f0487fd9198",
     "sampler aarch64 native=True warden=False": "f9d93643fc0beeb5",

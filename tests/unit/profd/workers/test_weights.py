@@ -69,7 +69,8 @@ async def test_the_thread_of_a_job_that_lasts_is_nicer_and_no_other(pool: Worker
 
 async def test_arrows_thread_is_no_nicer_for_whose_job_had_it_first(pool: WorkerPool) -> None:
     assert await pool.run("columns", {}, turn=IMPORT) == {"rows": 1}
-    assert [threads(pid) for pid in pool.pids] == [{min(os.nice(0) + 5, NICE_MAX)}] * 2
+    usual = [{min(os.nice(0) + 5, NICE_MAX)}] * 2
+    await eventually(lambda: [threads(pid) for pid in pool.pids] == usual)  # that job's own is listed while it ends
 
 
 @needs_groups
