@@ -198,6 +198,7 @@ def test_graphs_as_one_or_node_by_node(cupti: Path) -> None:
 CALLING = """
 import threading
 gpu.stop(); assert gpu.start(detach=True) == ''
+fake.fake_launch(b'k', 7, 1)  # its kernel is there: of the thread's only launch none may be
 calls = threading.Event()
 def call():
     while not calls.wait(0.001):
