@@ -12,8 +12,6 @@
 //   p  answered with two numbers: how many have come to be closed, and how many are closed
 // What came is closed when the next word has come, whichever: only then is our copy the last. "f" is said where there is
 // no room for more, and nothing is taken until there is. Its end is ours; what is held goes with it.
-//
-// A timer's signal ends waits for sockets that linger after a millisecond; those for files it does not end.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -26,11 +24,11 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "confine.h"
 #include "empty.h"
+#include "waits.h"
 
 namespace profd::porter {
 namespace {
@@ -39,7 +37,6 @@ constexpr int kControl = 0;
 constexpr std::uint32_t kHeldMax = 1 << 16;  // DROPPER_DESCRIPTORS_MAX
 constexpr rlim_t kOthers = 16;               // descriptors that are not held
 constexpr long kFilterBytesMax = 4096;
-constexpr suseconds_t kLingerUs = 1000;
 constexpr int kFullMs = 100;
 
 char g_filter[kFilterBytesMax] __attribute__((aligned(8)));
@@ -52,13 +49,6 @@ std::atomic<std::uint32_t> g_closed{0};  // the closer's
 sem_t g_more;
 
 int g_last = -1;  // the daemon may still have its copy
-
-void interrupted(int) {}
-
-void interrupt_waits(bool on) {
-  const itimerval times{{0, on ? kLingerUs : 0}, {0, on ? kLingerUs : 0}};
-  ::setitimer(ITIMER_REAL, &times, nullptr);
-}
 
 void filter() {
   if (!filter_calls(g_filter, g_filter_bytes)) ::_exit(5);
@@ -156,13 +146,10 @@ int main(int count, char** words) {
   g_filter_bytes -= g_filter_bytes % 8;
   if (descriptors.rlim_cur <= kOthers) return 4;
   g_room = static_cast<std::uint32_t>(std::min<rlim_t>(descriptors.rlim_cur - kOthers, kHeldMax));
-  struct sigaction action {};
-  action.sa_handler = interrupted;
-  action.sa_flags = SA_RESTART;
   sigset_t alarms;
   ::sigemptyset(&alarms);
   ::sigaddset(&alarms, SIGALRM);
-  if (::sigaction(SIGALRM, &action, nullptr) != 0 || !start_closer()) return 4;
+  if (!prepare_waits() || !start_closer()) return 4;
   if (::pthread_sigmask(SIG_BLOCK, &alarms, nullptr) != 0) return 4;  // they are the closer's
   filter();
   serve();

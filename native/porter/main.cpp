@@ -11,22 +11,19 @@
 //   p  answered once nothing is left to be done: with b while there are connections, else with p
 // What came with descriptors is done when the next word has come, whichever: only then are our copies the last.
 // Its end is ours. Nothing else is opened, and nothing that is read is understood.
-//
-// A timer's signal ends waits for sockets that linger after a millisecond; those for files it does not end.
 #include <cerrno>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "confine.h"
 #include "relay.h"
 #include "stream.h"
+#include "waits.h"
 
 namespace profd::porter {
 namespace {
@@ -37,7 +34,6 @@ constexpr int kEvents = 64;
 constexpr std::uint32_t kControlEvent = kRelaysMax;
 constexpr long kFilterBytesMax = 4096;
 constexpr int kSent = 2;  // descriptors of one message
-constexpr suseconds_t kLingerUs = 1000;
 
 Relay g_relays[kRelaysMax];
 int g_free[kRelaysMax];
@@ -164,13 +160,6 @@ void answer() {
   for (; g_asked > 0; --g_asked) ::send(kControl, said, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void interrupted(int) {}
-
-void interrupt_waits(bool on) {
-  const itimerval times{{0, on ? kLingerUs : 0}, {0, on ? kLingerUs : 0}};
-  ::setitimer(ITIMER_REAL, &times, nullptr);
-}
-
 [[noreturn]] void serve() {
   epoll_event events[kEvents];
   for (;;) {
@@ -203,10 +192,7 @@ int main(int count, char** words) {
   const ssize_t bytes = ::recv(kControl, filter, sizeof filter, 0);
   g_epoll = ::epoll_create1(EPOLL_CLOEXEC);
   if (bytes <= 0 || g_epoll < 0 || !watch(kControl, EPOLLIN, kControlEvent)) return 4;
-  struct sigaction action {};
-  action.sa_handler = interrupted;
-  action.sa_flags = SA_RESTART;
-  if (::sigaction(SIGALRM, &action, nullptr) != 0) return 4;
+  if (!prepare_waits()) return 4;
   if (!filter_calls(filter, bytes - bytes % 8)) return 5;
   serve();
 }
