@@ -18,9 +18,8 @@ from profd.answers.ranks.meetings import Meetings, Met, usually
 from profd.events.table import Array
 
 LONGER_MOST: Final = 3.0  # times that a collective lasts to which ranks come together: 2.6 was seen
-PROMPT: Final = (
-    1 / 3
-)  # of the collectives' time that is delays, at most: 0.1 to 0.26 were seen, where they wait 0.64 to 0.88
+# Of the time of collectives what is delays, at most: 0.1 to 0.26 were seen, and 0.64 to 0.88 where threads wait.
+PROMPT: Final = 1 / 3
 PROMPT_WITHIN, PROMPT_MOST = 0.5, 1.0  # of their time, by which prompt ones may differ where ranks come together
 NEGLIGIBLE: Final = 0.05  # of the steps, so much longer: what is then not known does not matter
 
