@@ -78,11 +78,14 @@ class SenderFilter:
     def program(self) -> int:
         """The descriptor."""
 
-def ask(requests: list[tuple[int, str, int]], seconds: float) -> tuple[int, list[bytes | int]]:
+def ask(
+    requests: list[tuple[int, str, int]], seconds: float, owners: Sequence[int] = ()
+) -> tuple[int, list[bytes | int]]:
     """Have files, links and directories read by a process that is given up when it waits for longer than that.
 
     A request is (kind, path, limit): targets/guarded.py has the kinds. An answer is what was read, a descriptor, or
-    -errno (-EINPROGRESS: it was not reached). First comes 0 (answered), 1 (given up) or 2 (no process could be made).
+    -errno (-EINPROGRESS: it was not reached). `owners`: the uid, for each request, of the process that is asked about.
+    First comes 0 (answered), 1 (given up), 2 (no process could be made) or 3 (too many wait for one of these owners).
     """
 
 def mapped_names(maps: bytes, names: Sequence[bytes], most: int) -> list[bytes]:

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <map>
 #include <mutex>
 #include <poll.h>
 #include <signal.h>
@@ -22,7 +23,11 @@ namespace profd::host {
 namespace {
 
 constexpr int kIdle = 8;          // slots that are kept
-constexpr int kAbandonedMax = 256;
+// Children that could not be killed: of one user, of all, and what those with less than an equal part come to. Root's
+// are counted apart, as are those of who runs the daemon (fairness/shares.py).
+constexpr std::size_t kAbandonedPerUser = 32;
+constexpr std::size_t kAbandoned = 256;
+constexpr std::size_t kAbandonedMax = 4 * kAbandoned;
 constexpr double kRunning = 10;   // times longer may it take when it runs: a large file, or a busy host
 constexpr int kKillMs = 50;
 constexpr std::size_t kKept = 1 << 20;  // of a buffer, between calls
@@ -173,6 +178,14 @@ long read_clock(const Request& request, char* into) {
   return sizeof ns;
 }
 
+// A read of one byte is never allowed. Where nobody has that memory any more, the kernel says "nothing" before it comes
+// to see that. It takes the memory for a moment, and whoever lets go of it last gives it back: hence a child.
+long in_use(long pagemap) {
+  char byte;
+  const long said = call(__NR_pread64, pagemap, reinterpret_cast<long>(&byte), 1, 0);
+  return said == -EINVAL || said > 0 ? 1 : said;
+}
+
 long answered(Slot* slot, const Request& request) {
   char* into = slot->buffer + request.offset;
   switch (request.kind) {
@@ -188,16 +201,25 @@ long answered(Slot* slot, const Request& request) {
       return read_links(slot, request, into);
     case Kind::Clock:
       return read_clock(request, into);
+    case Kind::InUse:
+      return in_use(request.limit);
   }
   return -EINVAL;
+}
+
+void answer_all(Slot* slot) {
+  bool gone = false;
+  for (int at = 0; at < slot->count; ++at) {
+    Request& request = slot->requests[at];
+    request.answer = gone ? -ECANCELED : answered(slot, request);
+    gone = gone || (request.kind == Kind::InUse && request.answer == 0);
+  }
 }
 
 void in_child(Slot* slot) {
   // It must not outlive the daemon, whose sockets it has. Where that has ended before this call, nobody would send it.
   call(__NR_prctl, PR_SET_PDEATHSIG, SIGKILL);
-  if (call(__NR_getppid) == slot->parent) {
-    for (int at = 0; at < slot->count; ++at) slot->requests[at].answer = answered(slot, slot->requests[at]);
-  }
+  if (call(__NR_getppid) == slot->parent) answer_all(slot);
   for (;;) call(__NR_exit, 0);
 }
 
@@ -208,6 +230,7 @@ std::vector<Slot*> g_idle;
 struct Abandoned {
   Slot* slot;
   int pidfd;
+  std::uint32_t owner;  // of whom it could not say what it was asked
 };
 std::vector<Abandoned> g_abandoned;
 
@@ -263,6 +286,15 @@ void sweep() {
   }
 }
 
+bool reserved(std::uint32_t owner) { return owner == 0 || owner == ::geteuid(); }
+
+// Whose process it waits for: of the first question that has no answer.
+std::uint32_t kept_by(const Slot* slot) {
+  int at = 0;
+  while (at + 1 < slot->count && slot->requests[at].answer != -EINPROGRESS) ++at;
+  return slot->requests[at].owner;
+}
+
 // Does it run, or want to? Its own stat answers: it execs nothing.
 bool runs(long pid) {
   char path[32];
@@ -289,12 +321,29 @@ bool in_time(int pidfd, long pid, double seconds) {
 
 }  // namespace
 
+bool used_up(std::uint32_t owner) {
+  const std::lock_guard<std::mutex> held(g_lock);
+  if (g_abandoned.empty()) return false;
+  sweep();
+  std::map<std::uint32_t, std::size_t> by_user;
+  std::size_t all = 0;
+  for (const Abandoned& one : g_abandoned) {
+    ++by_user[one.owner];
+    if (!reserved(one.owner)) ++all;
+  }
+  const std::size_t own = by_user[owner];
+  if (own >= kAbandonedPerUser) return true;
+  if (reserved(owner) || all < kAbandoned) return false;
+  std::size_t users = 0;
+  for (const auto& [uid, count] : by_user) users += !reserved(uid);
+  return own >= kAbandoned / users || all >= kAbandonedMax;
+}
+
 Slot* take_slot(std::size_t room) {
   Slot* slot = nullptr;
   {
     const std::lock_guard<std::mutex> held(g_lock);
     sweep();
-    if (g_abandoned.size() >= kAbandonedMax) return nullptr;
     if (!g_idle.empty()) {
       slot = g_idle.back();
       g_idle.pop_back();
@@ -359,7 +408,7 @@ Outcome ask(Slot* slot, double seconds, bool& reusable) {
     return whole ? Outcome::Answered : Outcome::GivenUp;
   }
   const std::lock_guard<std::mutex> held(g_lock);
-  g_abandoned.push_back({slot, pidfd});
+  g_abandoned.push_back({slot, pidfd, kept_by(slot)});
   reusable = false;
   return Outcome::GivenUp;
 }

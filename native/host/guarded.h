@@ -17,12 +17,15 @@ enum class Kind : int {
   Open = 3,    // a descriptor, with `limit` as its flags
   Links = 4,   // of a directory: name NUL target NUL, for all entries that are links
   Clock = 5,   // none: CLOCK_REALTIME when its turn comes, in ns, as 8 bytes of this host's order
+  InUse = 6,   // none: whether any process has the memory that the pagemap open at descriptor `limit` describes, 1 or 0;
+               // after a 0 what follows is not asked: -ECANCELED
 };
 
 enum class Outcome : int {
   Answered = 0,
   GivenUp = 1,  // it waited for longer than it may
   NoChild = 2,  // none could be made: errno in the results
+  Refused = 3,  // the share of a user is used up: children that ask of that user's processes and cannot be killed
 };
 
 inline constexpr int kRequestsMax = 17;  // 16, and when it was
@@ -33,6 +36,7 @@ inline constexpr std::size_t kStackBytes = 16 << 10;
 struct Request {
   Kind kind;
   char path[kPathMax];
+  std::uint32_t owner;             // uid of the process that is asked about
   std::uint32_t limit;
   std::size_t offset;              // of its result, with room for `limit` bytes unless it is an Open
   volatile std::int64_t answer;    // bytes, or a descriptor, or -errno; -EINPROGRESS: not yet
@@ -51,6 +55,9 @@ struct Slot {
 
 // A slot whose buffer has so much room; null when there is no memory, or too many children could not be killed.
 Slot* take_slot(std::size_t room);
+
+// Whether this user may have no further child that waits for ever: they have all that a user may, or the host has.
+bool used_up(std::uint32_t owner);
 void give_slot(Slot* slot);
 
 // Have the requests answered, for so many seconds where the child waits, ten times that where it runs. What was not

@@ -18,10 +18,17 @@ from profd.targets import procfs
 class Group:
     """The processes of one build, as /proc shows them."""
 
-    def __init__(self, number: int, clock: Callable[[], float] = time.monotonic, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        number: int,
+        clock: Callable[[], float] = time.monotonic,
+        proc: Path = Path("/proc"),
+        group_of: Callable[[int], int] = os.getpgid,
+    ) -> None:
         self._number = number
         self._clock = clock
         self._proc = proc
+        self._group_of = group_of
         self._spent_ns: dict[int, int] = {}  # by pid, also of those that have ended
         self._moved = (clock(), 0.0)  # when it had got on, and its CPU time by then
 
@@ -44,14 +51,20 @@ class Group:
         """Remember what each has spent; the pid of one that is stopped, 0 if none is."""
         stopped = 0
         for name in os.listdir(self._proc):
-            status = procfs.read_record(self._proc / name / "status", procfs.STATUS_BYTES) if name.isdecimal() else None
-            if status is None or _word(status, b"NSpgid") != b"%d" % self._number:
+            if not name.isdecimal() or not self._has(int(name)):
                 continue
+            status = procfs.read_record(self._proc / name / "status", procfs.STATUS_BYTES) or b""
             spent = procfs.read_record(self._proc / name / "schedstat", 256)
             self._spent_ns[int(name)] = int(spent.split()[0]) if spent else self._spent_ns.get(int(name), 0)
             if _word(status, b"State") == b"T":
                 stopped = int(name)
         return stopped
+
+    def _has(self, pid: int) -> bool:
+        try:
+            return self._group_of(pid) == self._number
+        except ProcessLookupError:
+            return False
 
 
 def _word(status: bytes, name: bytes) -> bytes:

@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 _ANSWERED: Final = 0
 _NO_CHILD: Final = 2
-_REQUESTS_MAX: Final = 16  # of one child (native/host/guarded.h)
+_REFUSED: Final = 3
+REQUESTS_MAX: Final = 16  # of one child (native/host/guarded.h)
 
 
 class Operation(IntEnum):
@@ -47,6 +48,9 @@ class Operation(IntEnum):
     OPEN = 3  # a descriptor; the number is its flags
     LINKS = 4  # of a directory: name NUL target NUL
     CLOCK = 5  # none: CLOCK_REALTIME in ns, 8 bytes
+    IN_USE = (
+        6  # none: whether anybody has the memory of a pagemap, open at this number, 1 or 0; after 0 all are -ECANCELED
+    )
 
 
 Request = tuple[Operation, str, int]
@@ -112,6 +116,13 @@ class Patience:
                 self._waited[uid] = self._waited.get(uid, 0.0) + seconds
             self._total += seconds
 
+    def spend(self, uid: int) -> None:
+        """Have nobody wait for this user's processes any more, for now."""
+        with self._lock:
+            self._turn()
+            if uid in self._waited or len(self._waited) < PROC_STUCK_MAX:
+                self._waited[uid] = PROC_WAIT_SECONDS_PER_UID
+
     def answered(self, pid: int) -> None:
         """It does now."""
         if pid in self._stuck:  # seldom
@@ -165,6 +176,7 @@ class Sight:
 
 
 _unable: Final = RareLine(log, "no process can be made to look into others", level=logging.ERROR)
+_used_up: Final = RareLine(log, "a user's processes are not looked at: too many that asked of them wait for ever")
 sight: Final = Sight()
 
 
@@ -179,7 +191,12 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     if not seconds:
         return [-errno.EINPROGRESS] * len(requests)
     began = time.monotonic()
-    outcome, answers = _host.ask([(int(kind), path, limit) for kind, path, limit in requests], seconds)
+    asked = [(int(kind), path, limit) for kind, path, limit in requests]
+    outcome, answers = _host.ask(asked, seconds, [max(uid, 0)] * len(asked))
+    if outcome == _REFUSED:
+        patience.spend(uid)
+        _used_up.tell(uid=uid)
+        return [-errno.EINPROGRESS] * len(requests)
     if outcome == _NO_CHILD:
         sight.lost(_why(answers))
         return answers or [-errno.EINPROGRESS] * len(requests)
@@ -207,16 +224,20 @@ def ask_each(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[list[bytes
 def _answered_together(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[list[bytes | int]]:
     """The answers of the first of these, up to one that does not answer at once, or did not lately."""
     group: list[Sequence[Request]] = []
-    count = 0
+    owners: list[int] = []
     for pid, requests in wanted:
-        count += len(requests)
-        if count > _REQUESTS_MAX or patience.allowed(pid, _uid(pid), PROC_WAIT_LOOP_SECONDS) < PROC_WAIT_LOOP_SECONDS:
+        uid = _uid(pid)
+        if (
+            len(owners) + len(requests) > REQUESTS_MAX
+            or patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS) < PROC_WAIT_LOOP_SECONDS
+        ):
             break
         group.append(requests)
+        owners += [max(uid, 0)] * len(requests)
     if len(group) < 2:
         return []
     asked = [(int(kind), path, limit) for requests in group for kind, path, limit in requests]
-    _, said = _host.ask(asked, PROC_WAIT_SECONDS_MIN)
+    _, said = _host.ask(asked, PROC_WAIT_SECONDS_MIN, owners)
     left = iter(said)
     answers = [list(islice(left, len(requests))) for requests in group]
     return list(takewhile(_are_whole, answers))

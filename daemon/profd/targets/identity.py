@@ -13,6 +13,7 @@ import select
 import threading
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from profd.errors import Exhausted
 from profd.targets import procfs
@@ -139,10 +140,12 @@ class Accepted:
             self._map = self._pidfd = -1
 
     def _now(self) -> Standing:
-        in_use = self._map < 0 or _in_use(self._map)
-        if not in_use and not self._end.poll(0) and procfs.has_memory(self.process.pid):
-            return Standing.CHANGED  # before anything is asked that waits for the exec that has brought it
-        now = _look(self.process.pid)
+        now = _look(self.process.pid, self._map)
+        in_use = now is not _NOBODYS
+        if now is _NOBODYS:
+            if not self._end.poll(0) and procfs.has_memory(self.process.pid):
+                return Standing.CHANGED  # before anything is asked that waits for the exec that has brought it
+            now = _look(self.process.pid)
         if now is None and procfs.unanswering(self.process.pid) and not self._end.poll(0):
             self.silent = True
             return Standing.CHANGED
@@ -152,8 +155,15 @@ class Accepted:
         return Standing.SAME if in_use and now == self._first else Standing.CHANGED
 
 
-def _look(pid: int) -> _Look | None:
-    stat, status = procfs.stat_of(pid), procfs.status_of(pid)
+_NOBODYS: Final = _Look(0, (), (), (), -1, -1, over=False, surpassing=False)
+"""Nobody has the memory any more of which a map is held; nothing else was asked."""
+
+
+def _look(pid: int, pagemap: int = -1) -> _Look | None:
+    """None: there is no such process, or it does not answer. `pagemap`: of the memory that it has to have."""
+    in_use, stat, status = procfs.look_behind(pagemap, pid)
+    if not in_use:
+        return _NOBODYS
     try:
         files_of = procfs.files_of(pid)
     except OSError:
@@ -161,22 +171,10 @@ def _look(pid: int) -> _Look | None:
     if stat is None or status is None:
         return None
     over = stat.exiting or stat.state in "ZXx"
-    surpassing = procfs.surpasses_its_user(pid, status)
+    surpassing = pagemap < 0 and procfs.surpasses_its_user(pid, status)
     return _Look(
         stat.start_ticks, stat.layout, status.uids[:3], status.gids[:3], status.uid, files_of, over, surpassing
     )
-
-
-def _in_use(pagemap: int) -> bool:
-    """Whether any process still has the memory that this describes.
-
-    A read of one byte is never allowed; where nobody has that memory any more, the kernel says "nothing" before it
-    comes to see that. It takes none of the process's locks, and no page of it has to be there.
-    """
-    try:
-        return bool(os.pread(pagemap, 1, 0))
-    except OSError as error:
-        return error.errno == errno.EINVAL
 
 
 def _pidfd(pid: int) -> int:

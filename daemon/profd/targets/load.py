@@ -1,8 +1,7 @@
 """What a process takes of the host before, while and after it is recorded, by what the kernel counts of its threads.
 
 Four looks in all, from outside, in the thread of all looks that are repeated (targets/looks.py): schedstat and status
-of each thread, which never wait and cost the process nothing (30 µs a thread of the daemon's time). Nothing is held
-open.
+of each thread, which cost the process nothing. Nothing is held open.
 """
 
 from __future__ import annotations
@@ -36,16 +35,20 @@ class ThreadCounts:
 
 
 def count(process: Process) -> ThreadCounts | None:
-    """Now. None where it has ended, is another user's by now, has too many threads, or this host does not count."""
+    """Now. None where it has ended, does not answer, is another user's by now, has too many threads, or this host does
+    not count.
+    """
     pid, at_ns = process.id.pid, time.monotonic_ns()
     status, tasks = procfs.status_of(pid), procfs.tasks_of(pid)
     if status is None or status.uid != process.uid or len(tasks) > LOAD_THREADS_MAX:
         return None
+    switches = procfs.switches_of(pid, tasks)
+    if switches is None:
+        return None
     found: dict[int, _Thread] = {}
-    for task in tasks:
-        times, switches = procfs.schedstat_of(pid, task), procfs.switches_of(pid, task)
-        if times is not None and switches is not None:
-            found[task] = (*times, *switches)
+    for task, counts in switches.items():
+        if (times := procfs.schedstat_of(pid, task)) is not None:
+            found[task] = (*times, *counts)
     return ThreadCounts(at_ns, found) if found else None
 
 

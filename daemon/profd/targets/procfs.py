@@ -9,11 +9,12 @@ into another process (tests/unit/profd/targets/test_one_room.py).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -42,9 +43,12 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _STAT_FIELDS: Final = 26  # after the command name; field 28 of proc(5) is the last that there has to be
 
 
-# Of another process. What else there is in its folder waits for its exec (measured, decision 0010), or for its memory.
+# Of another process. What else there is in its folder waits for its exec (measured, decision 0010), or takes hold of
+# its memory for a moment: who lets go of that last, because the process was killed meanwhile, gives it back in its
+# place, and waits for the files that were mapped there (decision 0053).
 _OTHERS: Final = re.compile(r"^/proc/(\d+)/(?:task/\d+/)?(.+)$", re.ASCII)
-_ANSWERED_AT_ONCE: Final = frozenset({"status", "comm", "cgroup", "limits", "statm", "schedstat", "mountinfo"})
+_ANSWERED_AT_ONCE: Final = frozenset({"comm", "cgroup", "limits", "schedstat"})
+_NOT_THERE: Final = frozenset({-errno.ENOENT, -errno.ESRCH, -errno.EACCES, -errno.EPERM})
 LINK_BYTES: Final = 4096
 NAME_CHARACTERS: Final = 15
 _LINKS_BYTES_EACH: Final = 64  # number, "socket:[4026531840]" or "/dev/nvidia0" and their ends, with room
@@ -121,17 +125,18 @@ def blind() -> str:
 
 
 def has_memory(pid: int) -> bool:
-    """It has one of its own: not while it ends, and of kernel threads none. Never waits."""
-    return (_read_record(f"/proc/{pid}/statm", STAT_BYTES) or b"0").split()[0] != b"0"
+    """It has one of its own: not while it ends, and of kernel threads none. False, too, where it does not answer."""
+    return (read_record(f"/proc/{pid}/statm", STAT_BYTES) or b"0").split()[0] != b"0"
 
 
 def resident_of(pid: int) -> tuple[int, int] | None:
-    """Bytes of a process in RAM, and those of them that are neither a file's nor shared. Never waits.
+    """Bytes of a process in RAM, and those of them that are neither a file's nor shared.
 
-    None where it has no memory (any more).
+    None where it has no memory (any more), or does not answer. One look of many: that it did not is not noted.
     """
+    said = guarded.ask(pid, [(Operation.RECORD, f"/proc/{pid}/statm", STAT_BYTES)], noted=False)[0]
     try:
-        total, shared = map(int, (_read_record(f"/proc/{pid}/statm", STAT_BYTES) or b"").split()[1:3])
+        total, shared = map(int, (_bytes(said) or b"").split()[1:3])
     except ValueError:
         return None
     return (total * _PAGE_BYTES, max(0, total - shared) * _PAGE_BYTES) if total else None
@@ -288,6 +293,32 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     return None if raw is None else parse_status(raw)
 
 
+def may_be_of(pid: int, uid: int) -> bool:
+    """Whether a process is this user's, for all that status tells: it may have ended, or be hidden from us (hidepid=).
+
+    Not where it does not answer.
+    """
+    said = guarded.ask(pid, [(Operation.RECORD, f"/proc/{pid}/status", STATUS_BYTES)])[0]
+    if isinstance(said, int):
+        return said in _NOT_THERE
+    status = parse_status(said)
+    return status is not None and status.uid == uid
+
+
+def look_behind(pagemap: int, pid: int) -> tuple[bool, Stat | None, Status | None]:
+    """Stat and status of a process, and before them whether any has the memory that this descriptor describes.
+
+    -1: none is asked about. Where nobody has that memory nothing is asked of the process.
+    """
+    wanted = [(Operation.RECORD, f"/proc/{pid}/{name}", limit) for name, limit in _LOOKED_AT]
+    if pagemap >= 0:
+        wanted.insert(0, (Operation.IN_USE, "", pagemap))
+    *held, raw_stat, raw_status = guarded.ask(pid, wanted)
+    if 0 in held:
+        return False, None, None
+    return True, parse_stat(_bytes(raw_stat) or b""), parse_status(_bytes(raw_status) or b"")
+
+
 def looks(pids: Iterable[int], root: Path | str = "/proc") -> Iterator[tuple[int, Stat, Status]]:
     """Stat and status of each of these that says something of itself, in order.
 
@@ -322,8 +353,10 @@ def kernels_own(root: Path | str = "/proc") -> set[int]:
 
 def threads_of(pid: int) -> int:
     """How many threads a process has; 0 where there is no such process. Never waits."""
-    raw = _read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
-    return next(iter(_numbers(raw, b"Threads")), 0)
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2  # a directory for each, beside its own two names
+    except OSError:
+        return 0
 
 
 def tasks_of(pid: int) -> list[int]:
@@ -364,13 +397,20 @@ def maps_of(pid: int) -> bytes:
     return _bytes(guarded.ask(pid, [(Operation.READ, f"/proc/{pid}/maps", MAPS_BYTES)], noted=False)[0]) or b""
 
 
-def switches_of(pid: int, task: int) -> tuple[int, int] | None:
-    """How often a thread has given up its CPU by itself, and been made to. Never waits. None where it has ended."""
-    raw = _read_record(f"/proc/{pid}/task/{task}/status", STATUS_BYTES) or b""
-    try:
-        return int(_words(raw, b"voluntary_ctxt_switches")), int(_words(raw, b"nonvoluntary_ctxt_switches"))
-    except ValueError:
+def switches_of(pid: int, tasks: Sequence[int]) -> dict[int, tuple[int, int]] | None:
+    """By thread: how often it has given up its CPU by itself, and been made to. None where the process does not answer.
+
+    A thread that has ended is left out.
+    """
+    said = _statuses_of(pid, tasks)
+    if said is None:
         return None
+    found = {}
+    for task, raw in said.items():
+        with contextlib.suppress(ValueError):
+            counts = _words(raw, b"voluntary_ctxt_switches"), _words(raw, b"nonvoluntary_ctxt_switches")
+            found[task] = (int(counts[0]), int(counts[1]))
+    return found
 
 
 def name_of(pid: int, task: int) -> str:
@@ -379,10 +419,23 @@ def name_of(pid: int, task: int) -> str:
     return printable(raw.removesuffix(b"\n"), NAME_CHARACTERS)
 
 
-def inner_id(pid: int, task: int) -> int:
-    """A thread's id as its own pid namespace has it; the host's where that cannot be had. Never waits."""
-    status = parse_status(_read_record(f"/proc/{pid}/task/{task}/status", STATUS_BYTES) or b"")
-    return status.namespace_pids[-1] if status and status.namespace_pids else task
+def inner_ids(pid: int, tasks: Sequence[int]) -> list[int]:
+    """The ids of threads as their own pid namespace has them; the host's where that cannot be had."""
+    said = _statuses_of(pid, tasks) or {}
+    return [next(reversed(_numbers(said.get(task, b""), b"NSpid")), task) for task in tasks]
+
+
+def _statuses_of(pid: int, tasks: Sequence[int]) -> dict[int, bytes] | None:
+    """By thread: its status, where it has not ended. None where the process does not answer, which is not noted."""
+    found: dict[int, bytes] = {}
+    for first in range(0, len(tasks), guarded.REQUESTS_MAX):
+        some = tasks[first : first + guarded.REQUESTS_MAX]
+        wanted = [(Operation.RECORD, f"/proc/{pid}/task/{task}/status", STATUS_BYTES) for task in some]
+        said = guarded.ask(pid, wanted, noted=False)
+        if -errno.EINPROGRESS in said:
+            return None  # others would wait as long
+        found.update((task, raw) for task, raw in zip(some, said, strict=True) if isinstance(raw, bytes))
+    return found
 
 
 def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc") -> bool:

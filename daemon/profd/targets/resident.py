@@ -1,7 +1,7 @@
 """How much memory a process has, looked at again and again through its window.
 
-Read from statm, which the kernel answers at once and which costs the process nothing, in the thread of all looks that
-are repeated (targets/looks.py): 10 µs a look, ten a second at most, and rarer the longer the window is.
+Read from statm, which costs the process nothing, in the thread of all looks that are repeated (targets/looks.py): ten
+looks a second at most, and rarer the longer the window is.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class ResidentWatch:
         if self._last is None:
             return Resident()
         await asyncio.wrap_future(self._last)
-        now = procfs.status_of(self._process.id.pid)  # hidepid= keeps it from others
-        mine = now is None or now.uid == self._process.uid
-        return Resident(list(self._found), self._age_ns) if mine else Resident()
+        # In the thread: on the loop others wait, and one that does not answer is not known to be whose it was.
+        mine = looks.submit(self._process.uid, procfs.may_be_of, self._process.id.pid, self._process.uid)
+        return Resident(list(self._found), self._age_ns) if await asyncio.wrap_future(mine) else Resident()
 
     def look(self) -> float:
         """Look once, in one thread at a time; after how many seconds to look again."""

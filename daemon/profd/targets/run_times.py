@@ -76,8 +76,7 @@ def between(process: Process, first: ThreadsLook, last: ThreadsLook, waits: Wait
         idle_ids=_runs(_inner(process, idle))[:RUNS_KEPT],
         unseen=max(first.there, last.there) - len(both),
     )
-    now = procfs.status_of(process.id.pid)  # hidepid= keeps these from others
-    return found if now is None or now.uid == process.uid else RunTimes()
+    return found if procfs.may_be_of(process.id.pid, process.uid) else RunTimes()
 
 
 class Watch:
@@ -121,7 +120,7 @@ def _inner(process: Process, tasks: list[int]) -> list[int]:
     """Their ids as the process knows them."""
     if len(process.namespace_pids) < 2:
         return tasks
-    return [procfs.inner_id(process.id.pid, task) for task in tasks]
+    return procfs.inner_ids(process.id.pid, tasks)
 
 
 def _runs(ids: list[int]) -> list[tuple[int, int]]:

@@ -111,15 +111,15 @@ class ProcessTable:
 
         For an event loop: takes no lock, and of the process's own it reads what the kernel tells without waiting.
         """
-        stat = procfs.stat_of(pid, self._root)
-        if stat is None:
+        look = next(procfs.looks([pid], self._root), None)
+        if look is None:
             return None
+        _, stat, status = look
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)
         if facts is None or facts.image != stat.image or abs(stat.vsize - facts.vsize) >= _VSIZE_STEP_RECALLED:
             return None
-        status = procfs.status_of(pid, self._root)
-        if status is None or status.uid not in self._users:
+        if status.uid not in self._users:
             return None
         return self._process(identity, stat, status, facts)
 

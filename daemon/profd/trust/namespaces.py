@@ -1,12 +1,13 @@
 """Pids as the caller sees them -> pids of the host; and which container a process is of.
 
 A caller in a container names processes by the pids of its own namespace.
-/proc/PID/status tells a process's pid at every level (`NSpid`), /proc/PID/ns/pid
+A descriptor of a process tells its pid at every level (kernel/pidfd.py), /proc/PID/ns/pid
 which namespace its innermost level is; ioctl NS_GET_PARENT leads upwards.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.errors import Denied, NotFound
+from profd.kernel.pidfd import pids_of
 from profd.targets import procfs
 from profd.trust.caller import Caller
 
@@ -26,16 +28,16 @@ UNREADABLE: Final = -1  # all such processes of a uid are one container
 Namespace = tuple[int, int]  # device and inode of a namespace file
 
 
-def shares_pids(pid: int, proc: Path = _PROC) -> bool:
+def shares_pids(pid: int) -> bool:
     """Whether a process sees the pids that we see: for as long as it lives, since nobody leaves his pid namespace."""
     try:
         # One level: that of /proc, which is ours. Its `ns/pid` would say the same, and waits where the process execs.
-        return pid > 0 and len(_levels(proc / str(pid))) == 1 == len(_levels(proc / "self"))
+        return pid > 0 and len(_levels(pid)) == 1 == len(_levels(os.getpid()))
     except OSError:
         return False
 
 
-def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> list[int]:
+def translate_pids(caller: Caller, pids: Sequence[int]) -> list[int]:
     """Host pids, in the order given. Raises NotFound naming what does not exist there.
 
     Raises Denied when the caller's namespace cannot be read (it is invisible
@@ -44,8 +46,8 @@ def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> l
     if not pids:
         return []
     try:
-        theirs = _namespace(proc / str(caller.pid)) if caller.pid else None
-        ours = _namespace(proc / "self")
+        theirs = _namespace(_PROC / str(caller.pid)) if caller.pid else None
+        ours = _namespace(_PROC / "self")
     except OSError:
         theirs = None
     if theirs is None:
@@ -55,7 +57,7 @@ def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> l
         )
     if theirs == ours:
         return list(pids)
-    known = _pids_in(theirs, len(_levels(proc / str(caller.pid))) - 1, set(pids), proc)
+    known = _pids_in(theirs, len(_levels(caller.pid)) - 1, set(pids))
     missing = [str(pid) for pid in pids if pid not in known]
     if missing:
         raise NotFound(
@@ -65,46 +67,47 @@ def translate_pids(caller: Caller, pids: Sequence[int], proc: Path = _PROC) -> l
     return [known[pid] for pid in pids]
 
 
-def container(pid: int, proc: Path = _PROC) -> int:
+def container(pid: int) -> int:
     """The container of a process, among those that share its uid: the pid namespace right below ours that it is in.
 
     0: it sees our pids; UNREADABLE: we may not look. Whatever namespaces are made in a container lie below its own, and
     nobody leaves theirs (docs/decisions/0036-containers.md). Raises OSError for one that has ended, or does not answer.
     """
-    process = proc / str(pid)
-    below = len(_levels(process)) - len(_levels(proc / "self"))
+    below = len(_levels(pid)) - len(_levels(os.getpid()))
     if below <= 0:
         return 0
     try:
-        return _ancestor(process, below - 1)[1]
+        return _ancestor(pid, below - 1)[1]
     except PermissionError:
         return UNREADABLE
 
 
-def _pids_in(namespace: Namespace, level: int, wanted: set[int], proc: Path) -> dict[int, int]:
+def _pids_in(namespace: Namespace, level: int, wanted: set[int]) -> dict[int, int]:
     """Pid in the namespace -> host pid, for the wanted ones that are in it or below it."""
     found = {}
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
+    for pid in map(int, filter(str.isdecimal, os.listdir(_PROC))):
         try:
-            levels = _levels(entry)
+            levels = _levels(pid)
             if len(levels) <= level or levels[level] not in wanted:
                 continue
-            if _ancestor(entry, len(levels) - 1 - level) == namespace:
-                found[levels[level]] = int(entry.name)
+            if _ancestor(pid, len(levels) - 1 - level) == namespace:
+                found[levels[level]] = pid
         except (OSError, ValueError):
             continue  # it ended, or is not ours to look at
     return found
 
 
-def _levels(process: Path) -> list[int]:
-    """NSpid, outermost first."""
-    with (process / "status").open("rb") as file:
-        for line in file:
-            if line.startswith(b"NSpid:"):
-                return [int(word) for word in line.split()[1:]]
-    return []
+def _levels(pid: int) -> list[int]:
+    """The pids of a process, outermost first. Raises OSError."""
+    return pids_of(pid) or list(_told(pid))
+
+
+def _told(pid: int) -> tuple[int, ...]:
+    """The same by its status, on a kernel where descriptors do not tell. Raises OSError."""
+    status = procfs.status_of(pid)
+    if status is None:
+        raise ProcessLookupError(errno.ESRCH, "the process has ended, or does not answer")
+    return status.namespace_pids
 
 
 def _namespace(process: Path) -> Namespace:
@@ -116,11 +119,11 @@ def _namespace(process: Path) -> Namespace:
         os.close(fd)
 
 
-def _ancestor(process: Path, generations: int) -> Namespace:
+def _ancestor(pid: int, generations: int) -> Namespace:
     """The namespace that many levels above the process's innermost one."""
     if generations > _DEPTH_MAX:
         raise ValueError("deeper than the kernel allows")
-    fd = procfs.opened(process / "ns" / "pid", os.O_RDONLY)
+    fd = procfs.opened(_PROC / str(pid) / "ns" / "pid", os.O_RDONLY)
     try:
         for _ in range(generations):
             parent = fcntl.ioctl(fd, _NS_GET_PARENT)

@@ -59,14 +59,15 @@ class Target:
             inner = self._threads.pop(gone)
             if len(self._ended) < ENDED_THREADS_MAX:
                 self._ended[inner] = time.time_ns()
-        for new in present - self._threads.keys():
-            self._threads[new] = self._inner_id(new)
-            self._ended.pop(self._threads[new], None)  # the id is in use again
+        new = sorted(present - self._threads.keys())
+        for thread, inner in zip(new, self._inner_ids(new), strict=True):
+            self._threads[thread] = inner
+            self._ended.pop(inner, None)  # the id is in use again
 
-    def _inner_id(self, thread: str) -> str:
+    def _inner_ids(self, threads: list[str]) -> list[str]:
         if len(self.process.namespace_pids) < 2:
-            return thread  # as on the host: nothing is read
-        return str(procfs.inner_id(self.process.id.pid, int(thread)))
+            return threads  # as on the host: nothing is read
+        return list(map(str, procfs.inner_ids(self.process.id.pid, list(map(int, threads)))))
 
     async def resume_if_left_stopped(self) -> bool:
         """Undo what a killed tracer may leave behind; True if the process had to be continued.

@@ -416,11 +416,11 @@ async def interrupt(process: asyncio.subprocess.Process, sampling: bool) -> None
 
 def catches(pid: int) -> bool:
     """Has the process a handler of SIGINT? True where /proc does not say."""
+    status = procfs.read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
     try:
-        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-        (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith(b"SigCgt:"))
         return bool(int(caught, 16) >> (signal.SIGINT - 1) & 1)
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return True
 
 

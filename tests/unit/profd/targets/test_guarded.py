@@ -210,7 +210,7 @@ def test_those_beside_a_stuck_process_answer_all_the_same(stuck: StuckProcess) -
 def test_looks_at_many_processes_share_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     ask = _host.ask
-    monkeypatch.setattr(_host, "ask", lambda requests, seconds: made.append(len(requests)) or ask(requests, seconds))
+    monkeypatch.setattr(_host, "ask", lambda requests, *how: made.append(len(requests)) or ask(requests, *how))
     with running(9) as others:
         assert [pid for pid, _, _ in procfs.looks([*others, GONE])] == others
     assert made[0] == 16  # where cores are busy some of them may be asked once more, alone
@@ -219,7 +219,7 @@ def test_looks_at_many_processes_share_their_children(monkeypatch: pytest.Monkey
 def test_one_that_did_not_answer_lately_is_not_asked_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     ask = _host.ask
-    monkeypatch.setattr(_host, "ask", lambda requests, seconds: made.extend(requests) or ask(requests, seconds))
+    monkeypatch.setattr(_host, "ask", lambda requests, *how: made.extend(requests) or ask(requests, *how))
     with running(3) as others:
         guarded.patience.waited(others[1], os.getuid(), 0.0, PROC_WAIT_SECONDS)
         assert [pid for pid, _, _ in procfs.looks(others)] == [others[0], others[2]]

@@ -12,7 +12,7 @@ import profd
 # Who names a path below /proc/PID, and why nobody waits for that.
 NAMED = {
     "sources/pyspy/confinement.py": "maps by the room; modes of files below the root behind that",
-    "sources/pyspy/tool.py": "status, task and schedstat, which never wait, and of our own samplers",
+    "sources/pyspy/tool.py": "by the room, of our own samplers",
     "observers/builder.py": "by the room",
     "targets/guarded.py": "stat(2) of the directory, which never waits",
     "targets/identity.py": "by the room",
@@ -23,7 +23,6 @@ NAMED = {
 READS = {"open", "readlink", "listdir", "scandir", "stat", "lstat", "read_text", "read_bytes", "iterdir", "exists"}
 FOLDERS = {"folder", "process", "root", "self._folder"}
 DIRECT = {
-    "trust/namespaces.py": "status of a process, which never waits",
     "sources/pyspy/target.py": "the list of its threads, which never waits",
 }
 

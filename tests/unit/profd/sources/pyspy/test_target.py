@@ -34,7 +34,7 @@ def test_of_a_process_with_too_many_threads_nothing_is_looked_up(monkeypatch: py
     me = ProcessTable().get(os.getpid())
     assert me is not None
     looked_up: list[str] = []
-    monkeypatch.setattr(Target, "_inner_id", lambda self, thread: looked_up.append(thread) or thread)
+    monkeypatch.setattr(Target, "_inner_ids", lambda self, threads: looked_up.extend(threads) or threads)
     monkeypatch.setattr(target, "THREADS_NOTED_MAX", 0)
     Target(me).note_ended()
     assert looked_up == []
