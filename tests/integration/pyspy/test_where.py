@@ -190,6 +190,34 @@ def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
     let_scripts_play_py_spy(monkeypatch)
 
 
+POOL = """
+import sys, threading
+held, there = threading.Event(), threading.Barrier(65)
+def deep(left):
+    if left:
+        deep(left - 1)
+    else:
+        there.wait()
+        held.wait()
+threading.stack_size(1 << 18)
+for _ in range(64):
+    threading.Thread(target=deep, args=(97,), daemon=True).start()
+there.wait()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_many_threads_that_wait_in_the_same_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(where_module, "DUMP_BYTES_MAX", 1 << 20)  # all of it, with each stack for itself, is larger
+    with running(POOL) as job:
+        threads = await stacks(process_of(job))
+    assert len(threads) == 65
+    waiting = [thread.frames for thread in threads if len(thread.frames) > 100]
+    assert len(waiting) == 64
+    assert len(set(map(id, waiting))) < 32  # equal ones are one; some may still be on their way
+
+
 async def test_answer_without_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(where_module, "DUMP_BYTES_MAX", 1 << 20)
     pretend(monkeypatch, tmp_path, "exec cat /dev/zero")

@@ -10,15 +10,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from profd.errors import Denied, Exhausted, JobFailed, NotFound, ProfdError
 from profd.model.capture import Reason
-from profd.model.decodable import decodable
 from profd.model.frame import Frame
 from profd.model.text import printable_text
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.confinement import confine
+from profd.sources.pyspy.dump import Dump, RawFrame, RawThread
 from profd.sources.pyspy.joins import Selves, held, joined, named, wait_for_gil, waits_in_join
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.stack import ThreadStack, completed, marked
@@ -28,8 +26,9 @@ from profd.targets.identity import Accepted
 from profd.targets.process import Process
 
 DUMP_SECONDS: Final = 20.0
-DUMP_BYTES_MAX: Final = 8 << 20  # of JSON: decoded with the GIL held, in 0.1 s
-THREADS_MAX: Final = 4096
+DUMP_BYTES_MAX: Final = 8 << 20  # of JSON, equal stacks once: decoded with the GIL held, in 0.1 s
+SAID_BYTES_MAX: Final = 64 << 20  # of it as it is printed: a thread has each frame's names again
+_TAKEN_BYTES: Final = 1 << 18  # at a time: a millisecond
 NAME_CHARACTERS: Final = 1024
 # A stack may change while it is read, since the process is not paused.
 _ATTEMPTS: Final = 3
@@ -38,28 +37,6 @@ _LOOKS_AGAIN: Final = 4
 _LOOKS_AGAIN_SECONDS: Final = 5.0
 _UNPAUSED: Final = "--nonblocking"
 _WAITING_MAX: Final = 256  # threads that are asked whether they wait for a lock
-
-
-class _RawLocal(msgspec.Struct):
-    name: str = ""
-    repr: str | None = None
-
-
-class _RawFrame(msgspec.Struct):
-    name: str = ""
-    filename: str = ""
-    line: int = 0
-    locals: list[_RawLocal] | None = None
-
-
-@decodable
-class _RawThread(msgspec.Struct):
-    thread_id: int
-    thread_name: str | None = None
-    os_thread_id: int | None = None
-    active: bool = False
-    owns_gil: bool = False
-    frames: list[_RawFrame] = []
 
 
 async def stacks(process: Process, native: bool = False) -> list[ThreadStack]:
@@ -103,7 +80,7 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
     return await _with_holders(target, threads, accepted, idents)
 
 
-async def _with_names(target: Target, seen: list[_RawThread], accepted: Accepted) -> list[_RawThread]:
+async def _with_names(target: Target, seen: list[RawThread], accepted: Accepted) -> list[RawThread]:
     """The same threads, by name. py-spy has no name for any where one is odd: half a character, or very long."""
     if not seen or any(thread.thread_name for thread in seen):
         return seen
@@ -125,7 +102,7 @@ async def _look_again(target: Target, threads: list[ThreadStack], accepted: Acce
                 if not any(thread.incomplete for thread in threads):
                     break
                 again = await _look(target, accepted, _UNPAUSED)
-                threads = await asyncio.to_thread(completed, threads, map(_stack, again))
+                threads = await asyncio.to_thread(_completed, threads, again)
     return threads
 
 
@@ -169,31 +146,42 @@ async def _with_holders(
     return threads
 
 
-async def _look(target: Target, accepted: Accepted, *how: str) -> list[_RawThread]:
+async def _look(target: Target, accepted: Accepted, *how: str) -> list[RawThread]:
     """The stacks that py-spy saw; a look that fails is repeated, since its data may change meanwhile."""
     for attempt in range(_ATTEMPTS):
         try:
-            said = await _dump(target, accepted, *how)
-            return await asyncio.to_thread(_decoded, said, target.process.id.pid)
+            return await _dump(target, accepted, *how)
         except JobFailed:
             if attempt == _ATTEMPTS - 1 or not accepted.same:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _dump(target: Target, accepted: Accepted, *how: str) -> bytes:
-    """The output of `py-spy dump`; ProfdError if it fails, and if the process was not the accepted one."""
+async def _dump(target: Target, accepted: Accepted, *how: str) -> list[RawThread]:
+    """What `py-spy dump` says; ProfdError if it fails, and if the process was not the accepted one."""
     program = tool.find()
     if program is None:
         raise JobFailed("py-spy is not installed. Install it beside profd: pip install py-spy, in profd's environment.")
     arguments = ["dump", "--pid", str(target.process.id.pid), "--json", "--full-filenames", *how]
-    return await _said(target, accepted, program, arguments, native=_UNPAUSED not in how)
+    dump = Dump()
+    left = await _said(target, accepted, program, arguments, native=_UNPAUSED not in how, dump=dump)
+    return await asyncio.to_thread(dump.end, left, target.process.id.pid)
 
 
 async def _said(
-    target: Target, accepted: Accepted, program: Path | None, arguments: list[str], *, native: bool, what: str = "locks"
+    target: Target,
+    accepted: Accepted,
+    program: Path | None,
+    arguments: list[str],
+    *,
+    native: bool,
+    what: str = "locks",
+    dump: Dump | None = None,
 ) -> bytes:
-    """What py-spy prints, or `what` of profd-sampler where there is no program; ProfdError as of `_dump`."""
+    """What py-spy prints and `dump` has not taken, or `what` of profd-sampler where there is no program.
+
+    ProfdError as of `_dump`.
+    """
     _check(accepted)
     pid = target.process.id.pid
     try:
@@ -204,7 +192,7 @@ async def _said(
     except OSError as error:
         raise JobFailed(f"py-spy could not be started: {error}.") from error
     said, words = bytearray(), deque[str](maxlen=tool.LINES_KEPT)
-    answer = asyncio.create_task(_bounded(pyspy, said))
+    answer = asyncio.create_task(_bounded(pyspy, said, dump))
     complaints = asyncio.create_task(_complaints(pyspy, words))
     try:
         async with asyncio.timeout(DUMP_SECONDS):
@@ -222,7 +210,7 @@ async def _said(
         await tool.reap(pyspy)
         if native and killed:
             await target.resume_if_left_stopped()
-    _check(accepted)  # py-spy reads no more, and nothing of what it said has been looked at
+    _check(accepted)  # py-spy reads no more, and nothing of what it said has gone anywhere
     if pyspy.returncode:
         raise _failure(pid, words)
     return bytes(said)
@@ -244,10 +232,15 @@ def _check(accepted: Accepted) -> None:
         raise NotFound(f"{accepted.moved_on()}.")
 
 
-async def _bounded(pyspy: asyncio.subprocess.Process, said: bytearray) -> None:
+async def _bounded(pyspy: asyncio.subprocess.Process, said: bytearray, dump: Dump | None) -> None:
+    in_all = 0
     while pyspy.stdout is not None and (part := await pyspy.stdout.read(1 << 16)):
         said += part
-        if len(said) > DUMP_BYTES_MAX:
+        in_all += len(part)
+        if dump is not None and len(said) >= _TAKEN_BYTES:
+            await asyncio.to_thread(dump.take, said)
+        held = len(said) + (dump.bytes if dump is not None else 0)
+        if held > DUMP_BYTES_MAX or in_all > SAID_BYTES_MAX:
             raise Exhausted(
                 f"The stacks of a process exceed {DUMP_BYTES_MAX >> 20} MiB; sample it instead: "
                 "profctl start --source pyspy."
@@ -269,33 +262,39 @@ def _failure(pid: int, complaints: deque[str]) -> ProfdError:
     return kinds.get(reason, JobFailed)(f"process {pid} could not be read. {sentence}")
 
 
-def _in_order(threads: list[_RawThread], pid: int) -> list[ThreadStack]:
+def _in_order(threads: list[RawThread], pid: int) -> list[ThreadStack]:
     """The main thread first, by its usual name where the program has not named it."""
     named = (
         dataclasses.replace(stack, name="MainThread") if stack.thread == pid and not stack.name else stack
-        for stack in map(_stack, threads)
+        for stack in _stacks_of(threads)
     )
     return sorted(named, key=lambda stack: (stack.name != "MainThread", stack.thread))
 
 
-def _decoded(said: bytes, pid: int) -> list[_RawThread]:
-    try:
-        return msgspec.json.decode(said, type=list[_RawThread])[:THREADS_MAX]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise JobFailed(f"py-spy's answer about process {pid} is malformed: {error}.") from error
+def _stacks_of(threads: list[RawThread]) -> list[ThreadStack]:
+    """Equal stacks stay one."""
+    shared: dict[int, tuple[Frame, ...]] = {}
+    return [_stack(thread, shared) for thread in threads]
 
 
-def _stack(thread: _RawThread) -> ThreadStack:
+def _completed(threads: list[ThreadStack], again: list[RawThread]) -> list[ThreadStack]:
+    return completed(threads, _stacks_of(again))
+
+
+def _stack(thread: RawThread, shared: dict[int, tuple[Frame, ...]]) -> ThreadStack:
+    frames = shared.get(id(thread.frames))
+    if frames is None:
+        frames = shared[id(thread.frames)] = tuple(map(_frame, thread.frames))
     return ThreadStack(
         thread=thread.os_thread_id or thread.thread_id,
         name=_clean(thread.thread_name or ""),
         active=thread.active,
         owns_gil=thread.owns_gil,
-        frames=tuple(map(_frame, thread.frames)),
+        frames=frames,
     )
 
 
-def _selves(thread: _RawThread) -> Selves:
+def _selves(thread: RawThread) -> Selves:
     return Selves(
         thread=thread.os_thread_id or thread.thread_id,
         frames=tuple(
@@ -305,7 +304,7 @@ def _selves(thread: _RawThread) -> Selves:
     )
 
 
-def _frame(frame: _RawFrame) -> Frame:
+def _frame(frame: RawFrame) -> Frame:
     return Frame(_clean(frame.name), _clean(frame.filename), max(0, frame.line))
 
 
