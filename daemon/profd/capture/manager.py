@@ -81,6 +81,7 @@ class CaptureManager:
         self._launching: dict[str, tuple[Reason, str] | None] = {}  # with the stop that came meanwhile
         self._starting: dict[tuple[int, str], asyncio.Task[CaptureRecord]] = {}
         self._admins = 0  # how often their group has changed
+        self._by_rights: set[str] = set()  # live captures with processes that their own user could not sample
         self._closing = False
         self._recovery = Recovery(settings.graces, ended)
         self._unstored: list[TargetRun] = []
@@ -178,6 +179,8 @@ class CaptureManager:
         self._afterwards.cut(processes)
         self._launching[record.id] = None
         declined = self._decline(record, plans)
+        if caller.admin and not declined and any(plan.process and plan.process.private for plan in plans):
+            self._by_rights.add(record.id)
         # A disk takes milliseconds. What forgets us by itself, should we die in them, need not wait for it.
         for plan in plans:
             if _self_disarming(plan):
@@ -304,6 +307,7 @@ class CaptureManager:
         """After any target may have become terminal: close the capture if it was the last, and write it."""
         if record.terminal and record.finished_ns is None:
             record.finished_ns = self._settings.now_ns()
+            self._by_rights.discard(record.id)
             lease = self._leases.pop(record.id, None)
             if lease is not None:
                 lease.end()
@@ -353,11 +357,13 @@ class CaptureManager:
                 self._stop_runs(record, reason, message)
 
     def end_admins(self) -> None:
-        """The admin group is another one: what its members record of others' processes ends, keeping what it has."""
+        """The admin group is another one: what its members record by its rights ends, keeping what it has: others'
+        processes, and their own that the kernel keeps from them.
+        """
         self._admins += 1
         for record in self._live():
             of_others = any(target.uid != record.owner_uid for target in record.targets if not target.state.terminal)
-            if of_others and record.owner_uid not in (0, self._settings.operator):
+            if (of_others or record.id in self._by_rights) and record.owner_uid not in (0, self._settings.operator):
                 self._stop_runs(record, Reason.CANCELLED_BY_USER, "profd's admin group was changed")
 
     # --- what callers do with theirs ---

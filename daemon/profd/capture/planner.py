@@ -151,7 +151,7 @@ class Planner:
         """To an admin none is private; others learn of one what the kernel tells them, whatever they select by."""
         if not caller.admin:
             return [self._table.as_its_user_sees(process) for process in processes]
-        return [replace(process, private=False, unrestricted=True) for process in processes]
+        return [replace(process, unrestricted=True) for process in processes]
 
     async def _estimate(self, caller: Caller, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
         self._check_source(request.options.source)

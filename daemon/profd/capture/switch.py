@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from profd.disk.files import rename
+from profd.disk.files import write_atomic
 from profd.errors import Unavailable
 
 WHY_BYTES_MAX: Final = 1024
@@ -51,6 +51,4 @@ class Switch:
             self.file.unlink(missing_ok=True)
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.file.with_name(self.file.name + ".new")
-        temporary.write_bytes((why or "switched off with `profctl disable`").encode()[:WHY_BYTES_MAX])
-        rename(temporary, self.file)
+        write_atomic(self.file, (why or "switched off with `profctl disable`").encode()[:WHY_BYTES_MAX], 0o644)

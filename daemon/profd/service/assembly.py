@@ -479,6 +479,7 @@ class Daemon:
         self._tokens.keep_members(group)
         if group is not None:
             self._rpc.keep_members(group)
+            self._streamers.renew()  # those that run have not that group, and no other way in
 
     def _use_recording(self, config: Config) -> None:
         for source in (self._sdk, self._cuda):

@@ -18,9 +18,11 @@ import grpc
 import pytest
 from profd.host import config
 from profd.service.reload import RELOADED
+from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import host_pb2, host_pb2_grpc, trace_pb2, trace_pb2_grpc
 
 from tests.support import people
+from tests.support.attached import Captures, assert_covers, attached, streamers, values
 from tests.support.daemon import RunningDaemon, control_answer, running_daemon
 from tests.support.waiting import until
 
@@ -218,6 +220,28 @@ def test_those_who_may_not_connect_any_more_end() -> None:
             stub.ListTraces(trace_pb2.ListTracesRequest(), metadata=tokens[5322], timeout=60)
         finally:
             more.set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a daemon for all users takes root")
+def test_a_recording_goes_on_where_another_group_may_connect(tmp_path: Path) -> None:
+    """Its streamer, which was in the former group, is nobody's and must connect, too."""
+    groups = [found.gr_name for found in grp.getgrall()[-2:]]
+    with (
+        with_file(f'socket_group = "{groups[0]}"', user=False) as (daemon, file),
+        attached(daemon, tmp_path) as job,
+    ):
+        capture = Captures(daemon).recording(job.pid)
+        before = job.count
+        until(lambda: bool(streamers(daemon)), "there is a streamer")
+        former = streamers(daemon)
+        file.write_text(f'socket_group = "{groups[1]}"')
+        assert reload(daemon)["changed"] == ["socket_group"]
+        until(lambda: streamers(daemon) not in ([], former), "there is another one")
+        job.counts_on()
+        after = job.count
+        [target] = Captures(daemon, apart=True).stop(capture).targets
+        assert target.state == pb.STATE_STORED, target.message
+        assert_covers(values(daemon, target.trace), before, after)
 
 
 def spools(daemon: RunningDaemon) -> int:

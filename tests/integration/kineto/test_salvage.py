@@ -66,6 +66,26 @@ async def test_it_is_taken_and_only_then_removed(scene: Scene, part: bool) -> No
     assert scene.journal.whole("c1", DEAD)
 
 
+async def test_the_journal_is_gone_through_once_for_all_that_may_come(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has others' captures by the thousand, and nobody is served meanwhile."""
+    scene.file.write_text(WHOLE)
+    leftovers = Leftovers(scene.state)
+    for number in range(20):
+        leftovers.add(Leftover(DEAD.pid - 1, number, os.geteuid(), str(scene.traces), f"profd-{number}.json", 0.0))
+    leftovers.add(Leftover(DEAD.pid, DEAD.start_ticks, os.geteuid(), str(scene.traces), NAME, 0.0))
+    for capture in ("c1", "c2", "c3"):
+        scene.journal.directory(capture, DEAD)
+    looked = []
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: looked.append(path) or glob(path, pattern))
+    await scene.swept()
+    taken = [path for path in glob(scene.state, "journal/*/*") if (path / "trace.json").exists()]
+    assert len(taken) == 1
+    assert looked.count(scene.state / "journal") == 1
+
+
 async def test_it_is_swept_where_no_capture_waits_for_it(scene: Scene) -> None:
     scene.file.write_text(WHOLE)
     await scene.swept()

@@ -172,6 +172,11 @@ class Streamers:
         """Pids of the streamers that live now."""
         return sorted(owner.pid for owner in self._uids.values() if owner.pid)
 
+    def renew(self) -> None:
+        """Another group may connect now: others that are in it take the places of those that run."""
+        for owner in self._uids.values():
+            owner.renew()
+
     async def close(self) -> None:
         """End all of them at once; drains that are not finished end with a problem."""
         await asyncio.gather(*(owner.close() for owner in list(self._uids.values())))
@@ -188,6 +193,7 @@ class _Uid:
         self._drains: dict[Key, Drain] = {}
         self._process: StreamerProcess | None = None
         self._starts = 0  # in a row that did not live to be useful
+        self._renewals = 0
         self._past_cpu_seconds = 0.0  # of processes that have ended
         self._task = asyncio.create_task(self._supervise())
 
@@ -219,6 +225,12 @@ class _Uid:
                 if self._process.waits():
                     self._give_up(self._process)
 
+    def renew(self) -> None:
+        """Have another process take the place of this one, and of one that is about to be."""
+        self._renewals += 1
+        if self._process is not None:
+            self._process.give_up()
+
     async def close(self) -> None:
         """End the process and the supervision."""
         self._task.cancel()
@@ -238,6 +250,7 @@ class _Uid:
 
     async def _one_life(self) -> None:
         """One process, from its start to its end."""
+        renewals = self._renewals
         try:
             self._process = await StreamerProcess.start(self._socket, self._identity)
         except NotStarted as error:
@@ -245,6 +258,8 @@ class _Uid:
             self._count_failure(str(error))
             return
         used, words = 0.0, ""
+        if renewals != self._renewals:
+            self._process.give_up()
         try:
             for drain in list(self._drains.values()):
                 self._order(drain)

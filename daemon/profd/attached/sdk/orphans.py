@@ -12,12 +12,9 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from profd.journal.journal import NOTE
 from profd.targets.process import ProcessId
-
-_NOTES_MAX: Final = 4096
 
 log = logging.getLogger("profd.sdk")
 
@@ -47,9 +44,12 @@ def forget(file: Path) -> None:
 
 
 def find(journal: Path) -> dict[Key, Orphan]:
-    """Recordings that an earlier daemon was making when it died. Notes that cannot be read are skipped and logged."""
+    """Recordings that an earlier daemon was making when it died. Notes that cannot be read are skipped and logged.
+
+    All of them: the journal bounds how many there are, and most may be of what one user keeps for `profctl retry`.
+    """
     found: dict[Key, Orphan] = {}
-    for path in sorted(journal.glob(f"*/*/{NOTE}"))[:_NOTES_MAX]:
+    for path in sorted(journal.glob(f"*/*/{NOTE}")):
         try:
             said = json.loads(path.read_text())
             if "incarnation" not in said:

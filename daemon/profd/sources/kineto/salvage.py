@@ -64,13 +64,20 @@ async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Cl
 
 
 def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, Path]]:
-    """Processes whose capture was under way, with the directory that waits for their trace."""
-    found = []
-    for item in items:
-        made = [path for path in journal.glob(f"*/{item.pid}-{item.start_ticks}") if not (path / TRACE).exists()]
-        if made:
-            found.append((item, max(made, key=lambda path: path.stat().st_mtime_ns)))
-    return found
+    """Processes whose capture was under way, with the directory that waits for their trace.
+
+    The journal is gone through once, however many are looked for: all users' captures are in it, and nobody is served.
+    """
+    names = {_folder(item) for item in items}
+    found: dict[str, tuple[int, Path]] = {}  # the newest of each
+    for path in journal.glob("*/*") if names else ():
+        if path.name in names and not (path / TRACE).exists():
+            found[path.name] = max((path.stat().st_mtime_ns, path), found.get(path.name, (-1, path)))
+    return [(item, found[_folder(item)][1]) for item in items if _folder(item) in found]
+
+
+def _folder(item: Leftover) -> str:
+    return f"{item.pid}-{item.start_ticks}"
 
 
 async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftovers) -> bool:

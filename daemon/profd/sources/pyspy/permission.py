@@ -66,7 +66,7 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
             "run as another user, for they take the memory of others' processes apart.",
             f"Give it {'them' if len(rights.missing) > 1 else 'it'} (in a container: --cap-add).",
         )
-    if rights.capable and process.private:
+    if rights.capable and process.private and not process.unrestricted:
         return _denied(
             f"{subject} is not dumpable (it has changed its identity, or asked for it) or has capabilities, so that "
             "its user may not look into it.",
@@ -103,7 +103,7 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
 
 def permission_now(process: Process, accepted: Accepted, rights: Rights) -> Offer:
     """The same of a process as it was accepted: it may have become private since it was asked for."""
-    now = replace(process, private=accepted.private and not process.unrestricted)
+    now = replace(process, private=accepted.private)
     return permission(now, rights, dumpable(process))
 
 

@@ -349,17 +349,19 @@ class TestStop:
     async def test_what_admins_of_a_former_group_record_of_others(self, rig: Rig, manager: CaptureManager) -> None:
         # GIVEN processes of alice's and bob's, in captures of an admin's, of root's and of alice's own
         rig.table.processes = {pid: process(pid) for pid in (100, 101, 102)} | {103: process(103, uid=51001)}
+        rig.table.processes[104] = process(104, uid=51001, private=True)  # his, and the kernel keeps it from him
         admin = person(51001, "bob", admin=True)
         others, roots, own = [
             await manager.start(who, request(pid)) for who, pid in ((admin, 100), (ROOT, 101), (ALICE, 102))
         ]
-        his = await manager.start(admin, request(103))
-        for pid in (100, 101, 102, 103):
+        his, kept_from_him = [await manager.start(admin, request(pid)) for pid in (103, 104)]
+        for pid in (100, 101, 102, 103, 104):
             await rig.source.started(pid)
-        # WHEN there is another group THEN what he records of others ends, and nothing else
+        # WHEN there is another group THEN what he records by its rights ends, and nothing else
         manager.end_admins()
-        record = await ended(manager, others.id)
-        assert record.targets[0].warnings == ["ended before its window: profd's admin group was changed"]
+        for each in (others, kept_from_him):
+            record = await ended(manager, each.id)
+            assert record.targets[0].warnings == ["ended before its window: profd's admin group was changed"]
         assert [manager.get(ROOT, each.id).terminal for each in (roots, own, his)] == [False] * 3
 
     async def test_a_start_in_which_the_admin_group_changes(

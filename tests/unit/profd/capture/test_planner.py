@@ -42,16 +42,16 @@ async def test_what_is_done_beside_the_source_is_a_risk_where_there_is_one() -> 
     assert risks == {100: ("the source's own", "clocks are held"), 101: ("the source's own",)}
 
 
-async def test_to_an_admin_nothing_is_private() -> None:
+async def test_an_admin_is_restricted_by_nothing() -> None:
     table = FakeTable([process(100, private=True)])
     planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
-    for caller, private in ((ALICE, True), (ROOT, False)):
+    for caller, unrestricted in ((ALICE, False), (ROOT, True)):
         [plan] = await planner.estimate(caller, request(100))
         [sighting] = await planner.targets(caller, Selector())
         found = await planner.processes(caller, Selector(pids=(100,)))
         assert plan.process is not None
-        assert [p.private for p in (plan.process, sighting.process, *found.allowed)] == [private] * 3
-        assert plan.process.unrestricted is not private  # nor what it becomes until it is sampled
+        seen = (plan.process, sighting.process, *found.allowed)
+        assert [(p.private, p.unrestricted) for p in seen] == [(True, unrestricted)] * 3
 
 
 async def test_processes_that_say_they_are_of_anothers_job_are_none_of_its_users_capture() -> None:

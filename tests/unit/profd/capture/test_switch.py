@@ -21,6 +21,17 @@ def test_on_off_on(tmp_path: Path) -> None:
     switch.check()
 
 
+def test_a_link_beside_it_leads_nowhere(tmp_path: Path) -> None:
+    """The file is where an operator wants it, which others may write to."""
+    switch, other = Switch(tmp_path / "disabled"), tmp_path / "other"
+    other.write_text("theirs")
+    for name in ("disabled.new", "disabled"):
+        (tmp_path / name).symlink_to(other)
+    switch.set(False, "the disk is full")
+    assert other.read_text() == "theirs"
+    assert switch.why_disabled() == "the disk is full"
+
+
 def test_hostile_text_is_made_printable(tmp_path: Path) -> None:
     switch = Switch(tmp_path / "disabled")
     switch.file.write_bytes(b"\x1b[2Jwhy\n\xff" + b"x" * 10_000)

@@ -9,6 +9,7 @@ from profd.attached.agents.protocol import PacketKind
 from profd.attached.sdk import orphans
 from profd.errors import Exhausted
 from profd.journal.journal import NOTE
+from profd.limits import JOURNAL_TARGETS_PER_UID_MAX
 from profd.model.capture import Loss
 from profd.targets.process import ProcessId
 
@@ -36,6 +37,18 @@ async def test_a_recording_that_outlived_its_daemon_is_completed(rig: Rig) -> No
     assert rig.recovered == [("c1", ME, [Loss("target", "arena_full", 1)])]
     assert not orphans.find(rig.folder.parent.parent)
     fake.close()
+
+
+async def test_what_others_keep_for_a_retry_hides_no_recording(rig: Rig) -> None:
+    """As many as one user may keep, each with a note of another source's; ids of captures are chance."""
+    journal = rig.folder.parent.parent
+    for number in range(JOURNAL_TARGETS_PER_UID_MAX):
+        folder = journal / f"c0{number // 256:02}" / f"{number + 1}-1"
+        folder.mkdir(parents=True)
+        (folder / NOTE).write_text('{"files": {"trace.json": "chrome"}, "whole": true}')
+    orphans.note(rig.folder / "chunks.pfc", 0xAA, 0x2A)
+    await rig.source.open()
+    assert rig.source.orphaned() == {("c1", ME)}
 
 
 async def test_whoever_waits_hears_that_it_could_not_be_completed(rig: Rig) -> None:

@@ -1,5 +1,5 @@
 // Only in the build of tools/sanitize. ASan looks at the alternate signal stack before whatever does not return, and ends
-// the program where that is refused, as it is behind the filter of `stacks`. There is no such stack here.
+// the program where that is refused, as it is behind the filters of `stacks`, porters and droppers. They have no such stack.
 #include <csignal>
 
 extern "C" int sigaltstack(const stack_t*, stack_t* found) noexcept {
