@@ -160,6 +160,20 @@ class TraceReader:
             if len(kept):
                 yield _numbered(table, kept)
 
+    def begun(self, columns: Collection[str], window: Window) -> Generator[EventTable]:
+        """Yield the events that begin in the window [from, to), in order and without arguments: views of what was read.
+
+        Tables are as those of `iterate` are without a window.
+        """
+        low, high = window
+        ends = [*(info.start_ns for info in self.segments[1:]), high]
+        infos = [one for one, end in zip(self.segments, ends, strict=False) if one.start_ns < high and end >= low]
+        parts = [(info, lambda file: file.beginning_in(window)) for info in infos]
+        for table in self._tables(parts, columns, False):
+            first, last = np.searchsorted(table.columns["start"], np.array(window, dtype=np.int64)).tolist()
+            if first < last:
+                yield table.stretch(first, last)
+
     def sampled(self, columns: Collection[str], segments: Iterable[int]) -> Generator[EventTable]:
         """Yield of each of these segments, in order, the row group in the middle, as `iterate` has tables.
 
@@ -262,10 +276,12 @@ class TraceReader:
         room: Room = own_room,
         keep: Keep | None = None,
     ) -> Generator[EventTable]:
-        """Every table that leaves a reader is made here; the next one is read while one is used."""
+        """Every table that leaves a reader is made here; of several parts the next one is read while one is used."""
         self.rollups.before_events()
         late, wanted = self._late, self._needed(columns)
-        with contextlib.closing(read_ahead(self._stretches(parts, wanted, args))) as stretches:
+        several = self._stretches(parts, wanted, args)
+        # A thread for a single part has nothing to do meanwhile.
+        with contextlib.closing(read_ahead(several) if len(parts) > 1 else several) as stretches:
             for path, stretch in stretches:
                 with reading(path):
                     table = stretch.decode(self._codes, room, None if self.meta.late else keep)

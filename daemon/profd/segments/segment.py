@@ -185,6 +185,15 @@ class SegmentFile:
 
         return self._runs(needed)
 
+    def beginning_in(self, window: Window) -> list[list[int]]:
+        """Runs of neighbouring row groups that may have rows that begin in the window."""
+
+        def needed(group: int, first: int, rows: int) -> bool:
+            start = self._statistics(group, "start")
+            return start is None or bool(start.min < window[1] and start.max >= window[0])
+
+        return self._runs(needed)
+
     def holding(self, wanted: Array) -> list[list[int]]:
         """Runs of neighbouring row groups that hold these rows (trace-wide numbers, ascending)."""
 

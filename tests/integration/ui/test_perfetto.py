@@ -76,6 +76,40 @@ def count(store: Path, trace: str, sql: str) -> int:
     return int(OfflineTraces(store).ask("sql", trace, sql=sql).value()["rows"][0][0])
 
 
+FOCUSED = "() => document.activeElement.tagName"
+
+
+def test_perfetto_is_reached_and_left_by_keys(browser: Any, server: PageServer, trace: str) -> None:
+    """By Tab, through all of its controls and out at the end of the page; by F6 from anywhere in it, and into it."""
+    tab = opened(browser, server, f"/perfetto/{trace}")
+    said(tab)
+    frame, perfetto = tab.frames[1:]
+    perfetto.locator("button").first.wait_for()
+    tab.get_by_role("link", name="All traces").focus()
+    tab.keyboard.press("Tab")
+    assert tab.evaluate(FOCUSED) == "IFRAME"
+    assert frame.evaluate(FOCUSED) == "IFRAME"
+    assert perfetto.evaluate(FOCUSED) != "BODY"
+    for _ in range(200):
+        tab.keyboard.press("Tab")
+        if tab.evaluate(FOCUSED) != "IFRAME":
+            break
+    else:
+        pytest.fail("Tab does not leave Perfetto")
+    for place in ("button", "input", ""):
+        tab.keyboard.press("F6")
+        perfetto.wait_for_function("() => document.hasFocus()")
+        if place:
+            perfetto.locator(place).first.focus()
+        tab.keyboard.press("F6")
+        tab.wait_for_function("() => document.activeElement.role === 'status'")
+    assert "F6 leads into Perfetto, and back." in said(tab)
+    assert [one.get_attribute("title") for one in (tab.locator("iframe"), frame.locator("iframe"))] == [
+        "Perfetto (F6 leads back)",
+        "Timeline of Perfetto",
+    ]
+
+
 def test_a_window_of_the_timeline_opens_in_perfetto(browser: Any, server: PageServer, store: Path, trace: str) -> None:
     tab = opened(browser, server, f"/trace/{trace}")
     line = tab.get_by_role("application", name="Timeline")
@@ -85,7 +119,9 @@ def test_a_window_of_the_timeline_opens_in_perfetto(browser: Any, server: PageSe
     tab.get_by_role("button", name="Open in Perfetto").click()
     low, high = (int(part.partition("=")[2]) for part in tab.url.partition("?")[2].split("&"))
     perfetto = Perfetto(tab)
-    assert said(tab) == f"Perfetto has the whole trace: {count(store, trace, 'SELECT count(*) FROM events')} events."
+    assert said(tab).startswith(
+        f"Perfetto has the whole trace: {count(store, trace, 'SELECT count(*) FROM events')} events."
+    )
     assert perfetto.seen() == (START + low, high - low)
     ours = OfflineTraces(store).ask("sql", trace, sql="SELECT name, count(*) FROM events GROUP BY 1 ORDER BY 1")
     theirs = perfetto.rows("SELECT name, count(*) AS n FROM slice GROUP BY 1 ORDER BY 1")

@@ -12,14 +12,31 @@ const page = document.querySelector('meta[name="profd-page"]')?.getAttribute("co
 function hand({ buffer, title, from, to }) {
   const seen = from === null || to === null ? "" : `&visStart=${BigInt(from)}&visEnd=${BigInt(to)}`;
   const view = document.createElement("iframe");
-  view.title = "Perfetto";
+  view.title = "Timeline of Perfetto";
   view.allow = "clipboard-write";
   view.src = `/perfetto.html#!/viewer?mode=embedded${seen}`; // which asks no server for a trace
-  view.addEventListener("load", () => ping(view, () => {
-    /** @type {Window} */ (view.contentWindow).postMessage({ perfetto: { buffer, title, localOnly: true } }, location.origin, [buffer]);
-    tell("handed");
-  }), { once: true });
+  view.addEventListener("load", () => {
+    view.contentWindow?.addEventListener("keydown", left, true); // before Perfetto, whatever has the focus there
+    ping(view, () => handOver(view, buffer, title));
+  }, { once: true });
+  window.addEventListener("message", ({ source, origin, data }) => {
+    if (source === window.parent && origin === page && data === "enter") view.contentWindow?.focus();
+  });
   document.body.replaceChildren(view);
+}
+
+/** @param {HTMLIFrameElement} view @param {ArrayBuffer} buffer @param {string} title */
+function handOver(view, buffer, title) {
+  /** @type {Window} */ (view.contentWindow).postMessage({ perfetto: { buffer, title, localOnly: true } }, location.origin, [buffer]);
+  tell("handed");
+}
+
+/** F6 leads back to the page: by Tab one goes through two buttons for each track. @param {KeyboardEvent} event */
+function left(event) {
+  if (event.key !== "F6" || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  tell("left");
 }
 
 /** Until it answers. @param {HTMLIFrameElement} view @param {() => void} answered */
@@ -36,7 +53,7 @@ function ping(view, answered) {
   });
 }
 
-/** @param {"ready" | "handed" | "silent"} what */
+/** @param {"ready" | "handed" | "silent" | "left"} what */
 const tell = (what) => window.parent.postMessage(what, page);
 
 window.addEventListener("message", function heard({ source, origin, data }) {
@@ -44,4 +61,5 @@ window.addEventListener("message", function heard({ source, origin, data }) {
   window.removeEventListener("message", heard); // one trace; another takes another frame
   hand(data);
 });
+window.addEventListener("keydown", left);
 tell("ready");

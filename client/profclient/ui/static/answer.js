@@ -2,7 +2,7 @@
 // What a trace amounts to (`summary`), and what costs time in it (`explain`), in the words of `profctl show`.
 
 import { accountLines } from "./account.js";
-import { h } from "./dom.js";
+import { h, sentence } from "./dom.js";
 import { ago, counted, duration, printable, shown, size, whole } from "./units.js";
 
 const READS_SHOWN = 0.9; // of values a step: fewer are a log line
@@ -26,7 +26,7 @@ export function answer(summary) {
     ["cost", cost(summary.cost ?? {})],
   ];
   const told = lines.filter(([, text]) => text);
-  return [h("dl", {}, ...told.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, printable(text), name === "hint" && " ", name === "hint" && recordAgain(text))]))];
+  return [h("dl", {}, ...told.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, ...sentence(printable(text)), name === "hint" && " ", name === "hint" && recordAgain(text))]))];
 }
 
 /** @param {any} summary */
@@ -96,7 +96,7 @@ function cost(told) {
 
 /** @param {any} told of `explain` @param {string} id of the trace @param {Ways} ways @param {string} [of] a part */
 export function findings(told, id, ways, of = "") {
-  const message = told.message && h("p", {}, printable(told.message));
+  const message = told.message && h("p", {}, ...sentence(printable(told.message)));
   if (!told.findings.length) return [message, of && h("p", { class: "line" }, `What takes most time in ${of}:`, leadTo("Call tree", null, ways))];
   const list = told.findings.map((/** @type {any} */ one) => finding(one, id, ways));
   const overlap = list.length > 1 && h("p", { class: "dim" }, "Bounds overlap: they do not add up.");
@@ -112,7 +112,7 @@ function finding(one, id, ways) {
     "li",
     {},
     h("p", {}, h("b", {}, printable(one.id)), ` (${bound})`),
-    h("p", {}, printable(one.sentence)),
+    h("p", {}, ...sentence(printable(one.sentence))),
     one.symptom_of.length > 0 && h("p", { class: "dim" }, printable(`A symptom: ${one.symptom_of.join(", ")} may be why.`)),
     steps.length > 0 && h("p", { class: "line" }, ...steps),
     toKnow(one, id, ways),

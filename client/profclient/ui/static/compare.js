@@ -5,7 +5,7 @@
 import { ask, traces } from "./ask.js";
 import { recordAgain } from "./answer.js";
 import { csvButton } from "./csv.js";
-import { fill, h, isGone, leave, load, problem, section } from "./dom.js";
+import { fill, h, isGone, leave, load, problem, section, sentence } from "./dom.js";
 import { graphOfBoth } from "./flame_both.js";
 import { twoCharts } from "./steps_both.js";
 import { table } from "./table.js";
@@ -49,7 +49,7 @@ export function comparePage(a, b, given) {
   draw(by);
   load(charts, (signal) => Promise.all([a, b].map((id) => ask("steps", id, {}, signal))), ([first, second]) => [twoCharts(a, first, b, second)]);
   load(graph, (signal) => ask("merged_diff", a, { other: b, limit: 0 }, signal), (told) => [
-    told.message && h("p", { class: "dim" }, printable(told.message)), graphOfBoth(told),
+    told.message && h("p", { class: "dim" }, ...sentence(printable(told.message))), graphOfBoth(told),
   ]).then(() => {
     const input = /** @type {HTMLInputElement | null} */ (graph.querySelector("input[type=search]"));
     if (!input || !given.get("find")) return;
@@ -57,10 +57,10 @@ export function comparePage(a, b, given) {
     input.dispatchEvent(new Event("input"));
   });
   const about = h("p", { class: "dim" });
-  load(about, traces, (listed) => [whatTheyAre([a, b], listed)], h("span"));
+  load(about, traces, (listed) => sentence(whatTheyAre([a, b], listed)), h("span"));
   const hints = h("div");
   load(hints, (signal) => Promise.all([a, b].map((id) => hintOf(id, signal))), (told) =>
-    told.map((hint, place) => hint && h("p", { class: "dim" }, `${"AB"[place]}: ${printable(hint)} `, recordAgain(hint))), h("span"));
+    told.map((hint, place) => hint && h("p", { class: "dim" }, ...sentence(`${"AB"[place]}: ${printable(hint)} `), recordAgain(hint))), h("span"));
   const sides = h("p", { class: "line" }, "A ", h("a", { href: pageOf(a) }, a), " B ", h("a", { href: pageOf(b) }, b),
     h("a", { href: `#/compare/${b}/${a}` }, "Other way round"));
   const below = section("Differences", h("p", { class: "line" }, h("label", {}, "By ", choice), search), found);
@@ -105,9 +105,9 @@ function changes(told, text) {
   const more = listed.length > ROWS && h("span", {}, `The first ${ROWS}; profctl diff --limit 0 has all.`);
   const below = listed.length > 0 && h("p", { class: "line dim" }, more, csvButton("Changes", columns(), listed.slice(0, ROWS)));
   return [
-    h("p", {}, counts, told.message && ` ${printable(told.message)}`),
+    h("p", {}, counts, ...sentence(told.message ? ` ${printable(told.message)}` : "")),
     h("h3", {}, "In all"), table("In all", columns(), told.totals),
-    h("h3", {}, wanted ? "Found, changed or not" : "Changes"), listed.length ? table("Changes", columns(), listed.slice(0, ROWS)) : h("p", {}, none), below,
+    h("h3", {}, wanted ? "Found, changed or not" : "Changes"), listed.length ? table("Changes", columns(), listed.slice(0, ROWS)) : h("p", {}, ...sentence(none)), below,
   ];
 }
 

@@ -2,7 +2,7 @@
 // What the devices of a trace did: busy and idle time, streams, copies, launches, samples, as `profctl gpu` says it.
 
 import { ask } from "./ask.js";
-import { h, load, section } from "./dom.js";
+import { h, load, section, sentence } from "./dom.js";
 import { table } from "./table.js";
 import { counted, duration, percent, printable, shown, size, whole, wholeName } from "./units.js";
 
@@ -23,14 +23,14 @@ export function devicesPart(trace) {
 
 /** @param {any} told */
 function devices(told) {
-  if (!told.devices.length) return [h("p", { class: "dim" }, printable(told.message)), ...rowsOf("Samples", metricColumns(), told.metrics)];
+  if (!told.devices.length) return [h("p", { class: "dim" }, ...sentence(printable(told.message))), ...rowsOf("Samples", metricColumns(), told.metrics)];
   return [
     h("p", {}, `${duration(told.window_ns)} recorded, of the whole trace. ${linkWords(told.links)}`),
     ...rowsOf("Devices", deviceColumns(), told.devices),
     ...rowsOf("Streams", streamColumns(), told.streams, told.streams_left_out),
     ...rowsOf("Copies", copyColumns(), told.copies, told.copies_left_out),
     ...rowsOf("Operators that launched most", opColumns(), told.ops),
-    told.ops_message && h("p", { class: "dim" }, printable(told.ops_message)),
+    told.ops_message && h("p", { class: "dim" }, ...sentence(printable(told.ops_message))),
     ...rowsOf("Samples", metricColumns(), told.metrics),
   ];
 }

@@ -1,6 +1,8 @@
 // @ts-check
 // Elements, made of text: no name of a trace is ever markup. The page's policy forbids it as well (Trusted Types).
 
+import { apart } from "./units.js";
+
 const SLOW_MS = 150; // sooner nobody needs to be told to wait
 const FINAL = ["usage", "not_found", "denied"]; // kinds of problems that another try does not mend
 
@@ -18,6 +20,9 @@ export function h(name, given = {}, ...content) {
   element.append(...content.filter((one) => one !== null && one !== undefined && one !== false));
   return element;
 }
+
+/** A sentence with names in it: those from right to left change the order of nothing else. @param {string} text */
+export const sentence = (text) => apart(text).map((piece, at) => (at % 2 ? h("bdi", {}, piece) : piece)).filter((piece) => piece !== "");
 
 /** A part of a page under a heading. @param {string} title @param {...Content} content */
 export function section(title, ...content) {
@@ -45,7 +50,7 @@ export function problem(error, again = undefined) {
   return h(
     "div",
     { class: "problem", role: "alert" },
-    h("p", {}, error instanceof Error ? error.message : String(error)),
+    h("p", {}, ...sentence(error instanceof Error ? error.message : String(error))),
     again && h("button", { type: "button", onclick: again }, "Try again"),
   );
 }

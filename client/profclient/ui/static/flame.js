@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { boxes, whole } from "./flame_layout.js";
 import { saveButton } from "./picture.js";
 import { nameAndPlaces } from "./places.js";
-import { counted, duration, percent, shown, wholeName } from "./units.js";
+import { counted, duration, inOrder, percent, shown, wholeName } from "./units.js";
 
 const ROW = 19; // pixels
 const LEAST = 0.5; // pixels of a box that is drawn
@@ -182,7 +182,7 @@ export function graphOf(tree, sight) {
         on.clip();
         on.font = style.font;
         on.fillStyle = style.color;
-        on.fillText(made.textContent, place.left - left + 3, place.top - top + ROW / 2);
+        on.fillText(inOrder(made.textContent ?? ""), place.left - left + 3, place.top - top + ROW / 2);
         on.restore();
       }
     } };

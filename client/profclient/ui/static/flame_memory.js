@@ -2,14 +2,14 @@
 // The flame graph of memory at its peak: as wide as the bytes that were allocated in a path or below and were alive; the
 // same rules as `profctl flame --of memory` (profclient/cli/flame/memory.py).
 
-import { h } from "./dom.js";
+import { h, sentence } from "./dom.js";
 import { graphOf, kindOf } from "./flame.js";
 import { laidOut } from "./flame_layout.js";
 import { counted, duration, percent, printable, size, wholeName } from "./units.js";
 
 /** @param {any} peak of `memory_peak` @param {import("./places.js").Places} places @returns {(Element | null)[]} */
 export function memoryGraph(peak, places) {
-  if (peak.message) return [h("p", { class: "dim" }, printable(peak.message))];
+  if (peak.message) return [h("p", { class: "dim" }, ...sentence(printable(peak.message)))];
   return [h("p", {}, peakWords(peak)), graphOf(peak, {
     controls: [],
     boxes: () => memoryBoxes(peak.nodes),

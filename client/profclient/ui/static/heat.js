@@ -5,7 +5,7 @@
 import { inked } from "./canvas.js";
 import { fill, h } from "./dom.js";
 import { saveButton } from "./picture.js";
-import { percent, printable } from "./units.js";
+import { inOrder, percent, printable } from "./units.js";
 
 const ROW = 16; // pixels
 const LEAST = 4; // pixels of a column
@@ -143,7 +143,7 @@ export function heatMap(heat, open) {
     return { width: beside + wide, height: tall + 2 * ROW, words: [scaleWords(heat)], paint: (on) => {
       on.drawImage(canvas, beside, 0, wide, tall);
       on.fillStyle = style.getPropertyValue("--text");
-      rows.forEach((one, at) => on.fillText(printable(placeOf(one)), 0, ROW * at + ROW / 2, beside));
+      rows.forEach((one, at) => on.fillText(inOrder(printable(placeOf(one))), 0, ROW * at + ROW / 2, beside));
       CLASS_WORDS.forEach((word, shade) => {
         on.fillStyle = style.getPropertyValue(`--heat-${shade}`);
         on.fillRect(beside + 80 * shade, tall + ROW, ROW, ROW);

@@ -2,7 +2,7 @@
 // Memory of a trace that was recorded with --memory: allocated, freed, and still alive by stack, as `profctl memory` says it.
 
 import { ask } from "./ask.js";
-import { h, load, section } from "./dom.js";
+import { h, load, section, sentence } from "./dom.js";
 import { table } from "./table.js";
 import { counted, printable, shown, signedSize, size, whole, wholeName } from "./units.js";
 
@@ -30,7 +30,7 @@ function memory(told, trace) {
   return [
     devices.length ? table("Memory by device", deviceColumns(devices), devices) : null,
     ...(alive ? stacks(alive, trace) : []),
-    message && h("p", { class: "dim" }, printable(message)),
+    message && h("p", { class: "dim" }, ...sentence(printable(message))),
   ];
 }
 

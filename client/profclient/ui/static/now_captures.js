@@ -2,9 +2,9 @@
 // Captures as they go on, and how the last ones ended: states, and where their time went.
 
 import { order } from "./ask.js";
-import { fill, h, problem, reach } from "./dom.js";
+import { fill, h, problem, reach, sentence } from "./dom.js";
 import { saveButton } from "./picture.js";
-import { counted, duration, printable, shown, shownCommand, whole } from "./units.js";
+import { counted, duration, inOrder, printable, shown, shownCommand, whole } from "./units.js";
 
 const ENDS_WELL = ["stored", "partial"];
 
@@ -29,7 +29,7 @@ export function running(capture) {
 function saved(capture, more, targets) {
   const item = h("li", { class: "capture" });
   const save = targets.some((one) => one.querySelector(".waterfall")) && saveButton(`Waterfalls ${capture.capture}`, () => sightOfWaterfalls(item, about(capture)));
-  fill(item, h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, about(capture)), ...more, save), ...targets, leftOut(capture));
+  fill(item, h("p", { class: "line" }, h("b", {}, printable(capture.capture)), h("span", { class: "dim" }, ...sentence(about(capture))), ...more, save), ...targets, leftOut(capture));
   return item;
 }
 
@@ -47,7 +47,7 @@ function sightOfWaterfalls(item, words) {
         continue;
       }
       on.font = style.font;
-      on.fillText(made.textContent ?? "", x, y + place.height / 2, Math.min(place.width, width - x));
+      on.fillText(inOrder(made.textContent ?? ""), x, y + place.height / 2, Math.min(place.width, width - x));
     }
   } };
 }
@@ -79,7 +79,7 @@ const moment = (unixNs) => new Date(Number(unixNs) / 1e6).toLocaleString("en-GB"
 function head(target) {
   const rank = target.rank === null ? "" : ` (rank ${target.rank})`;
   const source = target.sources.length ? ` by ${target.sources.join("+")}` : "";
-  return [h("span", {}, printable(`pid ${target.pid}${rank}: ${target.state}${source}`)), h("code", { class: "dim" }, shownCommand(target.command))];
+  return [h("span", {}, ...sentence(printable(`pid ${target.pid}${rank}: ${target.state}${source}`))), h("code", { class: "dim" }, shownCommand(target.command))];
 }
 
 /** @param {any} capture @param {any} target */
@@ -96,7 +96,7 @@ function goesOn(capture, target) {
   };
   grows.addEventListener("grow", draw);
   draw();
-  return h("div", {}, h("p", { class: "line" }, ...head(target)), target.doing && h("p", { class: "dim" }, shown(target.doing)), grows);
+  return h("div", {}, h("p", { class: "line" }, ...head(target)), target.doing && h("p", { class: "dim" }, ...sentence(shown(target.doing))), grows);
 }
 
 /** @param {any} target */
@@ -105,7 +105,7 @@ function isOver(target) {
   const events = target.events === null ? null : counted(target.events, "event");
   return h("div", {},
     h("p", { class: "line" }, ...head(target), target.trace && h("a", { href: `#/trace/${target.trace}` }, `Trace ${target.trace}`), events),
-    target.message && h("p", { class: good ? "dim" : "new" }, `${good ? "" : "▲ "}${shown(target.message)}`),
+    target.message && h("p", { class: good ? "dim" : "new" }, ...sentence(`${good ? "" : "▲ "}${shown(target.message)}`)),
     target.waterfall.length > 0 && waterfall(target.waterfall));
 }
 

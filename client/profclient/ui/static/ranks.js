@@ -3,7 +3,7 @@
 // them, as `profctl ranks`, `comm` and `critical` say it.
 
 import { ask } from "./ask.js";
-import { h, load, section } from "./dom.js";
+import { h, load, section, sentence } from "./dom.js";
 import { heatMap, lateWords, placeOf, stepsOf } from "./heat.js";
 import { table } from "./table.js";
 import { counted, duration, percent, printable, shareOf, shown, size, whole, wholeName } from "./units.js";
@@ -44,7 +44,7 @@ function heading(told) {
   const words = [counted(told.traces.length, "trace"), ranks.length && `${ranks.length === 1 ? "rank" : "ranks"} ${ranges(runs(ranks))}`];
   const missing = told.missing_ranks.length ? `; no trace of rank ${ranges(told.missing_ranks)}` : "";
   const without = [...(told.unread ?? []), ...told.left_out]; // what is not as its host listed it, and what has not what was asked for
-  const out = without.slice(0, LEFT_OUT).map((/** @type {any} */ one) => h("p", { class: "dim" }, printable(`Without ${placeOf(one)}: ${one.why}`)));
+  const out = without.slice(0, LEFT_OUT).map((/** @type {any} */ one) => h("p", { class: "dim" }, ...sentence(printable(`Without ${placeOf(one)}: ${one.why}`))));
   const more = without.length - LEFT_OUT;
   return [
     h("p", {}, printable(`${words.filter(Boolean).join(", ")} on ${counted(hosts.size, "host")}${missing}.`)), ...out,
@@ -70,12 +70,12 @@ const ranges = (some) => some.map(([first, last]) => (first === last ? `${first}
 /** @param {any} told */
 function lateRanks(told) {
   const list = told.stragglers.map((/** @type {any} */ one) => h("li", {},
-    h("p", {}, shown(one.sentence)),
+    h("p", {}, ...sentence(shown(one.sentence))),
     h("p", { class: "dim" }, `By chance: ${chance(one.chance)}; compared with ${one.compared_with} others.`),
     h("p", { class: "line" }, traceLink(one, `Trace of ${placeOf(one)}`), ...one.steps.map((/** @type {number} */ step) =>
       stepLink(told.heat, one, step)))));
   const remarks = [told.message, told.clocks.message, ...told.remarks].filter(Boolean);
-  return [list.length > 0 && h("ol", { class: "findings" }, ...list), ...remarks.map((text) => h("p", { class: "dim" }, printable(text)))];
+  return [list.length > 0 && h("ol", { class: "findings" }, ...list), ...remarks.map((text) => h("p", { class: "dim" }, ...sentence(printable(text))))];
 }
 
 /** A step of a late rank, as its own trace calls it. @param {any} heat @param {any} late @param {number} step */
@@ -154,7 +154,7 @@ function commPart(told) {
   return [
     rows.length ? table("Collectives", commColumns(), rows.slice(0, COLLECTIVES)) : null,
     more > 0 && h("p", { class: "dim" }, `… and ${counted(more, "row")} more; profctl comm --json has the first 1024.`),
-    ...remarks.map((text) => h("p", { class: "dim" }, printable(text))),
+    ...remarks.map((text) => h("p", { class: "dim" }, ...sentence(printable(text)))),
   ];
 }
 
@@ -188,8 +188,8 @@ function last(row) {
 
 /** @param {any} told of `critical` */
 function pathPart(told) {
-  const remarks = told.remarks.map((/** @type {string} */ text) => h("p", { class: "dim" }, printable(text)));
-  if (!told.path) return [h("p", { class: "dim" }, printable(told.message)), ...remarks];
+  const remarks = told.remarks.map((/** @type {string} */ text) => h("p", { class: "dim" }, ...sentence(printable(text))));
+  if (!told.path) return [h("p", { class: "dim" }, ...sentence(printable(told.message))), ...remarks];
   const all = told.path.duration_ns;
   const { n, first, last: end } = told.steps;
   const rows = [
@@ -203,7 +203,7 @@ function pathPart(told) {
   const met = counted(told.path.meetings, "collective");
   return [
     h("p", {}, `What the end of ${n === 1 ? `step ${first}` : `steps ${first} to ${end}`} waited for over all ranks (${duration(all)}, ${met}):`),
-    ...sentences.map((/** @type {string} */ text) => h("p", {}, shown(text))),
+    ...sentences.map((/** @type {string} */ text) => h("p", {}, ...sentence(shown(text)))),
     table("Critical path", pathColumns(all), rows),
     told.ranks_left_out > 0 && h("p", { class: "dim" }, `… ${counted(told.ranks_left_out, "rank")} with less left out; profctl critical --limit 0 has all.`),
     ...remarks,

@@ -2,7 +2,7 @@
 // How long the steps of two traces or captures took: both distributions on one scale.
 
 import { inked } from "./canvas.js";
-import { h } from "./dom.js";
+import { h, sentence } from "./dom.js";
 import { saveButton, sightOf } from "./picture.js";
 import { counted, duration, printable } from "./units.js";
 
@@ -39,7 +39,7 @@ export function median(lasting) {
 
 /** @param {string} side @param {string} id @param {any} told @param {number[]} lasting @param {number[]} edges */
 function one(side, id, told, lasting, edges) {
-  if (!lasting.length) return h("div", {}, h("h3", {}, `${side} ${id}`), h("p", { class: "dim" }, printable(told.message ?? "No steps.")));
+  if (!lasting.length) return h("div", {}, h("h3", {}, `${side} ${id}`), h("p", { class: "dim" }, ...sentence(printable(told.message ?? "No steps."))));
   const words = `${counted(lasting.length, "step")}: in the middle ${duration(median(lasting))}, from ${duration(least(lasting))} to ${duration(most(lasting))}`;
   const canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { height: HEIGHT, role: "img", "aria-label": `Steps of ${side}. ${words}` }));
   const bins = counts(lasting, edges);

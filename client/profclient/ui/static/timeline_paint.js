@@ -2,7 +2,7 @@
 // A timeline on a canvas: names of tracks, a ruler with steps, boxes, and what is too short to be seen as haze.
 
 import { ROW } from "./timeline_layout.js";
-import { duration, printable } from "./units.js";
+import { duration, inOrder, printable } from "./units.js";
 
 const GUTTER_MAX = 190; // pixels of the names
 const GUTTER_SHARE = 0.3; // of a narrow timeline
@@ -134,7 +134,7 @@ function boxes(paint, scene, { boxes: all, names: texts, kinds }) {
     paint.fillRect(left, y, wide > 3 ? wide - 1 : wide, ROW - 1);
     if (wide < NAMED) continue;
     paint.fillStyle = text;
-    paint.fillText(fitting(texts[all.name[one]] ?? "", wide - 6), left + 3, y + ROW / 2);
+    paint.fillText(inOrder(fitting(texts[all.name[one]] ?? "", wide - 6)), left + 3, y + ROW / 2);
   }
 }
 
@@ -185,7 +185,7 @@ function names(paint, scene) {
     paint.fillStyle = color("line");
     paint.fillRect(0, below + 2, gutter, 1);
     paint.fillStyle = color(track.strip === "calls" || track.strip === "work" ? "text" : "dim");
-    paint.fillText(printable(track.label), 6, Math.min(Math.max(above, RULER) + ROW / 2, below - ROW / 2));
+    paint.fillText(inOrder(printable(track.label)), 6, Math.min(Math.max(above, RULER) + ROW / 2, below - ROW / 2));
   }
   paint.restore();
 }

@@ -15,7 +15,7 @@ import { sqlForm } from "./sql.js";
 import { stepChart, stepWords } from "./steps.js";
 import { focusPressed, table } from "./table.js";
 import { firstTiles, timeline } from "./timeline.js";
-import { ago, duration, shown, whole, wholeName } from "./units.js";
+import { ago, duration, inOrder, shown, whole, wholeName } from "./units.js";
 
 const TOP_ROWS = 200;
 const RAW = "--raw"; // in the sentence of a question that can be asked so, and not otherwise
@@ -215,7 +215,7 @@ function compareWith(id) {
   } }, "Compare");
   const list = async () => {
     const others = (await traces()).filter((one) => one.id !== id);
-    choice.append(...others.map((one) => h("option", { value: one.id }, `${one.id} (${ago(one.created_ns)}) ${shown(one.title)}`.slice(0, 80))));
+    choice.append(...others.map((one) => h("option", { value: one.id }, inOrder(`${one.id} (${ago(one.created_ns)}) ${shown(one.title)}`.slice(0, 80)))));
   };
   choice.addEventListener("focus", () => list().catch(() => {}), { once: true });
   const find = (/** @type {string} */ name) => {

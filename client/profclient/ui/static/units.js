@@ -67,6 +67,20 @@ export function printable(text) {
   return String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "\ufffd");
 }
 
+const RIGHT_TO_LEFT = "[\\u0590-\\u08ff\\ufb1d-\\ufdff\\ufe70-\\ufefe\\u{10800}-\\u{10fff}\\u{1e800}-\\u{1efff}]";
+/** Words that are written from right to left, one after the other. */
+const WORDS = new RegExp(`${RIGHT_TO_LEFT}+(?:[\\p{M} _./-]*${RIGHT_TO_LEFT}+)*`, "gu");
+
+/** Words from right to left by themselves: without this, a number behind them stands before them. Every other piece is such words.
+ * @param {string} text @returns {string[]} */
+export function apart(text) {
+  const words = text.match(WORDS) ?? [];
+  return text.split(WORDS).flatMap((piece, at) => (at < words.length ? [piece, words[at]] : [piece]));
+}
+
+/** The same of a text that is drawn, or an option: by marks. @param {string} text */
+export const inOrder = (text) => apart(text).map((piece, at) => (at % 2 ? `\u2068${piece}\u2069` : piece)).join("");
+
 /** A name as it is shown: printable, without the folder of its file, and not without end. @param {any} name */
 export function shown(name) {
   const text = printable(String(name).slice(0, 4 * TITLE_CHARS)).replace(/^.*\/(?=[^/]*\.py\(\d+\): )/, "");

@@ -77,6 +77,8 @@ def _window(trace: TraceReader, from_ns: int | None, to_ns: int | None) -> Windo
 
 def _fitting(timeline: Whole | Tall | Sketch, window: Window, level: int, on: Array, limit: int) -> Visible:
     """What can be seen on these lanes at the level, or at the next coarser one of which there is not too much."""
+    if isinstance(timeline, Tall):
+        level = timeline.from_level(window, level, on, limit)
     while True:
         found = timeline.seen(window, level)
         seen = Visible(found.level, found.boxes.take(on[found.boxes.lane]), found.cells.take(on[found.cells.lane]))

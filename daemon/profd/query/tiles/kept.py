@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from profd.segments.reader import TraceReader, Window
 from profd.segments.rollups import DAMAGE
 from profd.segments.text import text_array, words_of
 
+_Shape = TypeVar("_Shape", Boxes, Cells)
 LANES, BOXES, CELLS = NAMES = ("tiles-lanes", "tiles-boxes", "tiles-cells")
 NAMED: Final = "tiles-names"  # not needed to draw
 _GROUP_ROWS: Final = 1 << 13
@@ -162,6 +164,17 @@ class Damaged(Exception):
     """What was kept is not as it was written."""
 
 
+def _or_damaged(read: Callable[[Kept, Window, int], _Shape]) -> Callable[[Kept, Window, int], _Shape]:
+    @wraps(read)
+    def reading(self: Kept, window: Window, level: int) -> _Shape:
+        try:
+            return read(self, window, level)
+        except DAMAGE as error:
+            raise Damaged from error
+
+    return reading
+
+
 class Kept:
     """A pyramid that lies beside a trace."""
 
@@ -184,14 +197,12 @@ class Kept:
     def part(self, window: Window, level: int) -> Pyramid:
         """What a window needs of it at one level, `base` or coarser. Damaged."""
         level = min(level, self._top)
-        try:
-            boxes, cells = self._boxes_of(window, level), self._cells_of(window, level)
-        except DAMAGE as error:
-            raise Damaged from error
+        boxes, cells = self.boxes_of(window, level), self.cells_of(window, level)
         return Pyramid(self._begin, self.base, self.lanes, boxes, {level: cells})
 
-    def _boxes_of(self, window: Window, level: int) -> Boxes:
-        """Of the boxes of this level all with a part in the window, and others."""
+    @_or_damaged
+    def boxes_of(self, window: Window, level: int) -> Boxes:
+        """Of the boxes of this level all with a part in the window, and others. Damaged."""
         low, high = window
 
         def needed(finest: int, coarsest: int, first: int, last: int) -> bool:
@@ -208,7 +219,10 @@ class Kept:
         weight = np.int64(1) << np.clip(number, 0, LEVELS - 1).astype(np.int64)
         return Boxes(lane, start, lasts, weight, kind, name, row)
 
-    def _cells_of(self, window: Window, level: int) -> Cells:
+    @_or_damaged
+    def cells_of(self, window: Window, level: int) -> Cells:
+        """The same of cells of this level, `base` or coarser. Damaged."""
+        level = min(level, self._top)
         low, high = buckets_of(window, level, self._begin)
 
         def needed(finest: int, coarsest: int, first: int, last: int) -> bool:

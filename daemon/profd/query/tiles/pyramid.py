@@ -43,6 +43,16 @@ class Pyramid:
         del window, level
         return self
 
+    def boxes_of(self, window: Window, level: int) -> Boxes:
+        """Of the boxes of this level all with a part in the window, and others; here all."""
+        del window, level
+        return self.boxes
+
+    def cells_of(self, window: Window, level: int) -> Cells:
+        """The same of cells of this level, `base` or coarser."""
+        del window
+        return self.cells[min(level, self.top)]
+
     def seen(self, window: Window, level: int) -> Visible:
         """At this level, which it must have: `base` or coarser. Beyond the top it is that one."""
         level = min(level, self.top)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from profd.events.table import Array
 from profd.query.tiles import kept
 from profd.query.tiles.lanes import COLUMNS, Scan
 from profd.query.tiles.pyramid import Pyramid, building, built, top_of
-from profd.query.tiles.seen import EARLIEST, LATEST, Visible, boxes_in, buckets_of, cells_in
+from profd.query.tiles.seen import EARLIEST, LATEST, LEVELS, Visible, boxes_in, buckets_of, cells_in
 from profd.query.tiles.shapes import Boxes, Cells, coarser, merged
 from profd.query.tiles.sketch import Sketch
 from profd.query.whole import check_size
@@ -79,6 +79,7 @@ class Tall:
     def __init__(self, trace: TraceReader, found: kept.Kept | None) -> None:
         self._trace = trace
         self._near: _Near | None = None
+        self._tall: tuple[Window, Boxes] | None = None  # what was read of the base
         self._pyramid = found or self._build()
         self.lanes = self._pyramid.lanes
 
@@ -94,10 +95,42 @@ class Tall:
             near = self._near_to(window, level)
             return self._far(window, level) if near is None else near.seen(self._trace.meta.start_ns or 0)
         except kept.Damaged:
-            self._near = None
+            self._near = self._tall = None
             self._pyramid = self._build()
             self.lanes = self._pyramid.lanes
             return self.seen(window, level)
+
+    def from_level(self, window: Window, level: int, on: Array, limit: int) -> int:
+        """The level, or one of which all finer ones have more than `limit` boxes and cells on these lanes.
+
+        A box of the base is one at each finer level, and a cell of it is at least one: no events need be read to say
+        that they are too many. Only cells that reach beyond the window may be outside of it there.
+        """
+        base, begin = self._pyramid.base, self._trace.meta.start_ns or 0
+        if level >= base:
+            return level
+        first, last = buckets_of(window, base, begin)
+        try:
+            boxes = boxes_in(self._boxes(self._around(window)), window, base)
+            count = int(np.count_nonzero(on[boxes.lane]))
+            if count + (last - first - 1) * np.count_nonzero(on) > limit:
+                cells = self._pyramid.cells_of(window, base)
+                count += int(np.count_nonzero(on[cells.lane[(cells.bucket > first) & (cells.bucket < last)]]))
+        except kept.Damaged:  # `seen` builds it anew
+            return level
+        return min(base + 1, LEVELS - 1) if count > limit else level
+
+    def _around(self, window: Window) -> Window:
+        """From which on events are read: what begins in a pixel of the base, and what is near to its begin."""
+        base, begin = self._pyramid.base, self._trace.meta.start_ns or 0
+        last = begin + (buckets_of(window, base, begin)[1] << base)  # the pixel that the window ends in counts whole
+        return max(window[0] - (_MARGIN << base), EARLIEST), min(last + (1 << base), LATEST)
+
+    def _boxes(self, around: Window) -> Boxes:
+        """Of the base, at least those with a part in this window. Damaged."""
+        if self._tall is None or self._tall[0] != around:
+            self._tall = around, self._pyramid.boxes_of(around, self._pyramid.base)
+        return self._tall[1]
 
     def _far(self, window: Window, level: int) -> Visible:
         return self._pyramid.part(window, level).seen(window, level)
@@ -116,15 +149,12 @@ class Tall:
 
     def _read(self, window: Window, level: int) -> _Near:
         """From the events that begin around the window. What began long before is tall enough for the base."""
-        trace, base, begin = self._trace, self._pyramid.base, self._trace.meta.start_ns or 0
-        since = max(window[0] - (_MARGIN << base), EARLIEST)
-        last = begin + (buckets_of(window, base, begin)[1] << base)  # the pixel that the window ends in counts whole
-        around = (since, min(last + (1 << base), LATEST))
-        older = self._pyramid.part(around, base).boxes
+        trace, begin, around = self._trace, self._trace.meta.start_ns or 0, self._around(window)
+        since, older = around[0], self._boxes(around)
         older = older.take((older.start < since) & (older.start + older.lasts >= since))
         scan = Scan(begin, trace.meta.end_ns or 0)
         scan.run(self.lanes, older)
-        newer, cells = _scanned(_begun(trace, around), scan, level)
+        newer, cells = _scanned(trace.begun(COLUMNS, around), scan, level)
         ours = _numbers(scan.lanes.key, self.lanes.key)
         return _Near(window, level, Boxes.joined([older, newer.on(ours)]), cells.on(ours))
 
@@ -156,22 +186,6 @@ def _numbers(wanted: Array, known: Array) -> Array:
     order = np.argsort(known)
     found: Array = order[np.searchsorted(known[order], wanted)]
     return found.astype(np.int32)
-
-
-def _begun(trace: TraceReader, window: Window) -> Iterator[EventTable]:
-    """The events that begin in a window."""
-    numbers = _segments(trace, window)
-    for table in trace.iterate(COLUMNS, segments=numbers, window=window, args=False):
-        inside = np.flatnonzero(table.columns["start"] >= window[0])
-        yield table if len(inside) == len(table) else table.take(inside)
-
-
-def _segments(trace: TraceReader, window: Window) -> Sequence[int]:
-    """The segments with events that begin in the window: segments are in order of start."""
-    low, high = window
-    starts = [info.start_ns for info in trace.segments]
-    ends = [*starts[1:], high]
-    return [number for number in range(len(starts)) if starts[number] < high and ends[number] >= low]
 
 
 def _scanned(tables: Iterable[EventTable], scan: Scan, level: int) -> tuple[Boxes, Cells]:

@@ -112,7 +112,7 @@ def test_several_traces_come_to_places_of_their_own(own: gate.Gate, tmp_path: Pa
     assert [(Path(one) / "meta.json").read_text() for one in admitted] == ["a", "b"]
     assert all(Path(one).is_relative_to(several.incoming) for one in admitted)
     several.dismiss(done=True)
-    assert not any(several.incoming.iterdir())
+    assert not links_in(several.incoming)
     with pytest.raises(NotFound, match="Trace gone has just been removed"):
         several.admit({"trace_dir": [str(traces[0]), str(tmp_path / "traces" / "gone")]})
 
@@ -130,8 +130,53 @@ def test_what_may_be_beside_a_trace_comes_to_the_same_place(own: gate.Gate, tmp_
     there = [{path.name for path in Path(one).iterdir()} for one in admitted["trace_dir"]]
     assert there == [{"meta.json"}, {"meta.json", "top"}]
     several.dismiss(done=True)
-    assert not any(several.incoming.iterdir())
+    assert not links_in(several.incoming)
     assert (tmp_path / "index" / "b" / "top").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("left", ["a link", "a directory", "a directory in the place of the links", "nothing"])
+def test_a_directory_of_links_serves_one_job_after_another(own: gate.Gate, tmp_path: Path, left: str) -> None:
+    """To remove a directory takes ext4 some ms. A worker with our uid could leave something in it."""
+    for name in ("a", "b"):
+        (tmp_path / "traces" / name).mkdir(parents=True)
+        (tmp_path / "traces" / name / name).write_text(name)
+    one = gate.Gate(own.path.parent, SELF, ("trace_dir",))
+    first = Path(one.admit({"trace_dir": str(tmp_path / "traces" / "a")})["trace_dir"])
+    before = first.stat().st_ino
+    if left == "a link":
+        (first / "beside").symlink_to(tmp_path / "traces")
+    elif left == "a directory":
+        (first / "beside").mkdir()
+    elif left == "a directory in the place of the links":
+        first.rename(first.with_name("moved"))
+        first.symlink_to(tmp_path / "traces" / "a")
+    one.dismiss(done=True)
+    assert first.exists() == (left in ("a link", "nothing"))
+    second = Path(one.admit({"trace_dir": str(tmp_path / "traces" / "b")})["trace_dir"])
+    assert [path.name for path in second.iterdir()] == ["b"]
+    assert (tmp_path / "traces" / "a" / "a").read_text() == "a"
+    if left == "nothing":
+        assert second.stat().st_ino == before
+
+
+def test_few_directories_stay(own: gate.Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_KEPT_MAX", 3)
+    trace = tmp_path / "traces" / "a"
+    trace.mkdir(parents=True)
+    (trace / "meta.json").touch()
+    several = gate.Gate(own.path.parent, SELF, ("trace_dir",))
+    for _ in range(2):
+        admitted = several.admit({"trace_dir": [str(trace)] * 5})["trace_dir"]
+        assert all((Path(one) / "meta.json").exists() for one in admitted)
+        several.dismiss(done=True)
+        assert [Path(one).exists() for one in admitted] == [False, False, True, True, True]
+        assert not links_in(several.incoming)
+    assert trace.joinpath("meta.json").stat().st_nlink == 1
+
+
+def links_in(place: Path) -> list[Path]:
+    """What a worker finds there."""
+    return [path for path in place.rglob("*") if not path.is_dir()]
 
 
 PLACES = (("dir", "traces"), ("index", "index"))

@@ -318,6 +318,26 @@ def test_a_window_of_which_there_is_too_much_is_not_read_again(tmp_path: Path, m
     assert folded > 5
 
 
+@pytest.mark.parametrize("way", [tall, kept_one], ids=lambda way: way.__name__)
+def test_no_event_is_read_where_the_base_has_too_much_already(
+    way: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = stored(some_events(5), tmp_path)
+    span = (trace.meta.end_ns or 0) - BEGIN
+    few: dict[str, Any] = {"from_ns": span // 4, "to_ns": 3 * span // 4, "width": 10_000, "limit": 1}
+    expected = asked(trace, **few)
+    on_two = asked(trace, **few, last_track=8)
+    small_pyramids(monkeypatch)
+    opened = way(trace, tmp_path)
+    enough = {**few, "limit": 50_000}
+    fine = told(asked(opened(), **enough))
+    with monkeypatch.context() as patched:
+        patched.setattr(timeline.Tall, "_read", None)
+        assert told(asked(opened(), **few)) == told(expected)
+        assert told(asked(opened(), **few, last_track=8)) == told(on_two)
+    assert told(asked(opened(), **enough)) == fine
+
+
 def crowded_windows(trace: TraceReader) -> list[tuple[tuple[str, int], ...]]:
     span = (trace.meta.end_ns or 0) - (trace.meta.start_ns or 0)
     windows = [(low, high, width) for low, high, width in some_windows(3, span, 120) if high - low > width]
