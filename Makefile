@@ -41,8 +41,7 @@ demo: env ## profd, a real training loop, a 3 s capture and its answer; minutes,
 
 test: env ## lint, types, every test, the client on other Pythons
 	@$(MAKE) --no-print-directory -j2 --output-sync check .venv-jax/.installed .venv-engines/.installed
-	@$(BIN)/python tools/run_tests.py
-	@tools/test_other_pythons
+	@tools/test_other_pythons $(BIN)/python tools/run_tests.py
 
 test-clusters: env ## captures of many hosts, with a real Slurm and sshd; names what the machine lacks for that
 	@tools/test_clusters $(VENV)

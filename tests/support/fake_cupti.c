@@ -10,6 +10,7 @@
  *                        "stuck": it counts nothing
  *   FAKE_CUPTI_THREAD    1: buffers complete on a thread of its own
  *   FAKE_CUPTI_FINALIZE  error number of cuptiFinalize
+ *   FAKE_CUPTI_NEXT_CALL 1: cuptiEnableDomain(1, …, runtime) returns behind the program's next call, and its call-backs
  *   FAKE_CUPTI_HOARD     1: full buffers are kept until the forced flush
  */
 #define _GNU_SOURCE
@@ -45,6 +46,7 @@ static uint32_t correlation;
 static int finalized, gone; /* ended by another tool; by its own subscriber */
 static void (*called_back)(void *, uint32_t, uint32_t, const void *);
 static uint32_t domains;
+static volatile uint32_t calls_told; /* calls that were called back for */
 static uint64_t ahead; /* ns that the system's clock was set by */
 static struct { uint8_t *at; size_t room, used; } hoard[256];
 static uint32_t hoarded;
@@ -118,7 +120,10 @@ int cuptiSubscribe_v2(void **subscriber, void *callback, void *user, struct para
 int cuptiUnsubscribe(void *subscriber) { (void)subscriber; subscribed = 0; domains = 0; return 0; }
 int cuptiEnableDomain(uint32_t on, void *subscriber, uint32_t domain) {
   (void)subscriber;
+  if (gone) return 1;
+  uint32_t before = calls_told;
   domains = on ? domains | 1u << domain : domains & ~(1u << domain);
+  while (on && domain == 2 && getenv("FAKE_CUPTI_NEXT_CALL") && calls_told == before) usleep(100);
   return 0;
 }
 int cuptiFinalize(void) {
@@ -241,7 +246,9 @@ static void kernel_record(const char *name, uint32_t stream, uint64_t start, uin
 }
 
 static void call_back(uint32_t domain, uint32_t id) {
-  for (uint32_t site = 0; site < 2 && domains & 1u << domain; site++) called_back(NULL, domain, id, &site);
+  uint32_t site = 0;
+  for (; site < 2 && domains & 1u << domain; site++) called_back(NULL, domain, id, &site);
+  calls_told += site == 2;
 }
 
 uint32_t fake_launch(const char *name, uint32_t stream, uint32_t times) {

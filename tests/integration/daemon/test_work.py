@@ -17,10 +17,11 @@ from typing import Any
 
 import grpc
 import pytest
+from profd.limits import IMPORT_ASIDE_BYTES
 from profproto.v1 import capture_pb2 as capture
 from profproto.v1 import capture_pb2_grpc, host_pb2, host_pb2_grpc, query_pb2, query_pb2_grpc, trace_pb2, trace_pb2_grpc
 
-from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
+from tests.support.daemon import ONE_WORKER, RunningDaemon, running_daemon, start_daemon
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -217,6 +218,26 @@ def workers_of(pid: int) -> list[int]:
 def staged(daemon: RunningDaemon) -> list[Path]:
     """Directories that are to become traces, at a worker's gate or not."""
     return [path for pattern in ("traces/.*", "gates/*/out/.*") for path in daemon.state_dir.glob(pattern)]
+
+
+# It cannot pause in a file that comes, and behind a question the next one is awaited for an hour.
+PAUSES_FAIL = (
+    "-c",
+    "from profd import main; from profd.rpc import imports; from profd.workers import weights; "
+    "imports.IMPORT_ASIDE_SECONDS = 'no number'; weights.LASTING_LOW_SECONDS = 3600.0; main.main()",
+)
+
+
+def test_files_come_slowly_while_an_answer_is_awaited() -> None:
+    with running_daemon(environ=ONE_WORKER, program=PAUSES_FAIL) as daemon:
+        large = chrome_json(6000)
+        assert len(large) > IMPORT_ASIDE_BYTES
+        ref = trace_pb2.TraceRef(id=import_trace(daemon, large).id)  # nobody waits
+        daemon.stub(trace_pb2_grpc.TraceServiceStub).Summary(ref, metadata=daemon.metadata(), timeout=SECONDS)
+        with pytest.raises(grpc.RpcError) as raised:
+            import_trace(daemon, large)
+        assert raised.value.code() is grpc.StatusCode.INTERNAL
+        assert "await asyncio.sleep(IMPORT_ASIDE_SECONDS)" in daemon.log
 
 
 def test_killed_worker_fails_one_import_and_harms_no_other() -> None:

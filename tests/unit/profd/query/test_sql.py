@@ -14,6 +14,7 @@ from profd.errors import BadInput, BadTrace, Denied, Exhausted, ProfdError
 from profd.events import ArgColumn, Dictionary, Kind
 from profd.limits import ARG_KEYS_MAX, QUERY_ROWS_MAX
 from profd.query import sql as module
+from profd.query.arrow import events_arrow
 from profd.query.sql import sql
 from profd.questions.jobs import DIRECTORIES, INDEXES, JOBS, find
 from profd.segments.reader import TraceReader
@@ -375,7 +376,9 @@ def test_a_large_trace_is_read_as_it_is_asked(
 
 @pytest.mark.parametrize("rows", [1, 2, 1000])
 def test_of_a_window_there_are_the_events_with_a_part_in_it(rows: int, tmp_path: Path) -> None:
+    """All windows by the table that DuckDB is given, which takes a tenth of a question's time; some by questions."""
     trace = store(table_of(NESTED), tmp_path / "t", rows=rows, start_ns=0, end_ns=100)
+    reader, columns = TraceReader(trace), ("row", "start_ns", "end_ns")
     for low in range(0, 101, 5):
         for high in range(low + 5, 106, 5):
             inside = [
@@ -383,8 +386,11 @@ def test_of_a_window_there_are_the_events_with_a_part_in_it(rows: int, tmp_path:
                 for row, event in enumerate(NESTED)
                 if event.start < high and (event.start >= low or event.end is None or event.end > low)
             ]
-            question = "select row, start_ns, end_ns from events order by row"
-            assert ask(trace, question, from_ns=low, to_ns=high)["rows"] == inside
+            table = events_arrow(reader, columns, (low, high))
+            assert [list(row.values()) for row in table.select(columns).to_pylist()] == inside
+            if low % 50 == 0 and high % 25 == 0:
+                question = "select row, start_ns, end_ns from events order by row"
+                assert ask(trace, question, from_ns=low, to_ns=high)["rows"] == inside
     # The operator around the kernel is the one that launched it, before the window.
     assert ask(trace, "select name, op from events", from_ns=55, to_ns=60)["rows"] == [
         ["note", None],
