@@ -37,6 +37,7 @@ LEG_SECONDS = 90.0
 DISK = "256m"
 BAR = 2.0
 LISTED = 30
+PIECE = 1 << 19  # of an import, whose messages have 1 MiB at most
 
 _IMPORTS = """
 import time
@@ -222,8 +223,10 @@ def _everybodys(daemon: RunningDaemon) -> str:
     """A trace of root's that everybody may ask of."""
     stub = daemon.stub(trace_pb2_grpc.TraceServiceStub)
     events = [{"ph": "X", "name": f"f{n % 50}", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(20_000)]
-    chunk = trace_pb2.ImportChunk(filename="t.json", data=json.dumps({"traceEvents": events}).encode())
-    trace = stub.Import(iter([chunk]), metadata=daemon.metadata(), timeout=60).trace.id
+    data = json.dumps({"traceEvents": events}).encode()
+    pieces = (data[at : at + PIECE] for at in range(0, len(data), PIECE))
+    chunks = (trace_pb2.ImportChunk(filename="t.json", data=piece) for piece in pieces)
+    trace = stub.Import(chunks, metadata=daemon.metadata(), timeout=60).trace.id
     asked = trace_pb2.ShareTraceRequest(id=trace)
     getattr(asked, "with").append("*")
     stub.ShareTrace(asked, metadata=daemon.metadata(), timeout=60)
