@@ -270,14 +270,15 @@ char* mapped(std::size_t bytes) {
   return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
 }
 
-// Those that could not be killed when they were given up, and have ended since. With the lock held.
+// Those that could not be killed when they were given up, and have ended since. With the lock held; one system call
+// where none has.
 void sweep() {
-  for (std::size_t at = 0; at < g_abandoned.size();) {
+  std::vector<pollfd> ends;
+  for (const Abandoned& one : g_abandoned) ends.push_back({one.pidfd, POLLIN, 0});
+  if (::poll(ends.data(), ends.size(), 0) <= 0) return;
+  for (std::size_t at = ends.size(); at-- > 0;) {
+    if (ends[at].revents == 0) continue;
     const Abandoned gone = g_abandoned[at];
-    if (!ended(gone.pidfd, 0)) {
-      ++at;
-      continue;
-    }
     reap(gone.pidfd);
     drop_descriptors(gone.slot);
     free_slot(gone.slot);
@@ -343,7 +344,6 @@ Slot* take_slot(std::size_t room) {
   Slot* slot = nullptr;
   {
     const std::lock_guard<std::mutex> held(g_lock);
-    sweep();
     if (!g_idle.empty()) {
       slot = g_idle.back();
       g_idle.pop_back();
