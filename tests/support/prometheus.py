@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
@@ -76,9 +76,7 @@ def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
     assert text.count(": 15s") == 2
     (folder / "prometheus.yml").write_text(text.replace("127.0.0.1:9477", target).replace(": 15s", ": 1s"))
     shutil.copy(RULES, folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = Prometheus(f"127.0.0.1:{free.getsockname()[1]}")
+    server = Prometheus(f"127.0.0.1:{free_port()}")
     command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     command += [
         f"--web.listen-address={server.address}",

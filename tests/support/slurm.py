@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support import slurm_nodes
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 STOP_SECONDS = 60.0
@@ -177,7 +178,7 @@ def _configure(folder: Path, nodes: Sequence[str], more: str) -> None:
     key = folder / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(os.urandom(1024))
-    controller_port, *ports = _free_ports(1 + len(nodes))
+    controller_port, *ports = free_ports(1 + len(nodes))
     host = _host()
     text = _CONFIGURATION.format(
         host=host,
@@ -193,14 +194,6 @@ def _configure(folder: Path, nodes: Sequence[str], more: str) -> None:
         controller_port=controller_port,
     )
     (folder / "slurm.conf").write_text(text)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager

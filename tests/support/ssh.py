@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 STOP_SECONDS = 60.0
@@ -77,8 +78,7 @@ def configured(folder: Path, port: int, listens: str, hosts: Mapping[str, str]) 
 @contextmanager
 def sshd(folder: Path) -> Iterator[Server]:
     """One with keys in this folder, ended afterwards. Raises AssertionError with its log where it does not start."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = configured(folder, port, "127.0.0.1", {"*": "127.0.0.1"})
     if os.geteuid() == 0:
         _SEPARATED.mkdir(mode=0o755, exist_ok=True)

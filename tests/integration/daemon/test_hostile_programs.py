@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hostile import ATTACKS
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
 
@@ -32,9 +32,7 @@ SILENT = {
 def stub() -> Iterator[tuple[Path, int]]:
     folder = Path(tempfile.mkdtemp(prefix="pd-", dir="/tmp"))
     folder.chmod(0o755)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "tests.support.refusing", str(folder), str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.systemd_host import bounds_children, systemd_host
 
 pytestmark = pytest.mark.slow
@@ -53,10 +53,3 @@ def test_a_child_that_stays_keeps_no_daemon_from_starting() -> None:
         done = host.run("sh", "-c", STAYS, "sh", str(host.folder))
         assert done.returncode == 0, (done.returncode, done.stderr, host.log)
         assert set(done.stdout.split()) >= {"memory", "pids"}  # and the new one has groups again
-
-
-def free_port() -> int:
-    """On loopback."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
