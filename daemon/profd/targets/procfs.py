@@ -288,6 +288,15 @@ def status_of(pid: int, root: Path | str = "/proc") -> Status | None:
     return None if raw is None else parse_status(raw)
 
 
+def groups_of(pid: int) -> tuple[int, ...]:
+    """All groups by which a process may have something now; none where there is no such process, or no answer."""
+    raw = read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+    try:
+        return (*_numbers(raw, b"Gid"), *_numbers(raw, b"Groups"))
+    except ValueError:
+        return ()
+
+
 def looks(pids: Iterable[int], root: Path | str = "/proc") -> Iterator[tuple[int, Stat, Status]]:
     """Stat and status of each of these that says something of itself, in order.
 
