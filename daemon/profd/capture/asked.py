@@ -205,7 +205,7 @@ class AskedByPrograms:
         agent.tell_granted(wish.number, why=why)
 
     def _outside(self, caller: Caller, processes: list[ProcessId]) -> list[ProcessId]:
-        """Those of users who may not connect any more. In a thread: a process may not answer."""
+        """The processes among these whose users may not connect any more. In a thread: one may not answer."""
         if self._group is None:
             return []
         groups = ((process, procfs.groups_of(process.pid)) for process in processes)
