@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profd.attached.agents.agent import Agent
@@ -36,6 +36,7 @@ from profd.limits import (
 )
 from profd.model.capture import Fleet, Options
 from profd.model.wish import Wish
+from profd.targets import procfs
 from profd.targets.process import ProcessId
 from profd.targets.selector import Selector
 from profd.trust.audit_line import Audit
@@ -44,6 +45,10 @@ from profd.trust.caller import Caller
 _RATE: Final = Rate("program_requests", "requests of programs", WISHES_PER_SECOND, WISHES_BURST)
 _KEPT_RATE: Final = Rate(
     "refused_captures", "captures that were refused", REFUSED_CAPTURES_PER_SECOND, REFUSED_CAPTURES_BURST
+)
+
+_OUTSIDE: Final = (
+    "its user is not in the group that may connect to profd (`socket_group` was changed). Ask an operator of this host"
 )
 
 log = logging.getLogger("profd.capture")
@@ -83,6 +88,7 @@ class AskedByPrograms:
         self._batches: dict[tuple[int, str], _Batch] = {}
         self._starting: dict[tuple[int, str], asyncio.Task[None]] = {}  # the last of a key
         self._refused = RareLine(log, "a program asked for a capture, and got none")
+        self._group: int | None = None
 
     def asked(self, agent: Agent, wish: Wish) -> None:
         """One request. It is answered in any case, at once or when the capture has begun."""
@@ -105,6 +111,10 @@ class AskedByPrograms:
         batch.asked[agent.process] = agent, wish
         if batch.whole and batch.timer is not None:
             self._begin(batch)
+
+    def keep_members(self, group: int | None) -> None:
+        """Another group's members may connect (None: everybody): programs of others stay attached, and get nothing."""
+        self._group = group
 
     def close(self) -> None:
         """Nothing is started any more."""
@@ -142,6 +152,8 @@ class AskedByPrograms:
                 if (known := self._known(batch.uid, named, process)) is not None:
                     self._tell(known, process, agent, its)
                     del there[process]
+            for process in await in_thread(holder, self._outside, caller, list(there)):
+                self._refuse(*there.pop(process), _OUTSIDE)
             if not there:
                 return
             self._starts.take(Holder(batch.uid, reserved=False))
@@ -191,6 +203,13 @@ class AskedByPrograms:
         self._refused.tell(agent.uid, pid=agent.process.pid, why=why, reason=wish.reason)
         self._audit.write("capture.denied", agent.uid, pid=agent.process.pid, why=why, reason=wish.reason)
         agent.tell_granted(wish.number, why=why)
+
+    def _outside(self, caller: Caller, processes: list[ProcessId]) -> list[ProcessId]:
+        """The processes among these whose users may not connect any more. In a thread: one may not answer."""
+        if self._group is None:
+            return []
+        groups = ((process, procfs.groups_of(process.pid)) for process in processes)
+        return [process for process, own in groups if not replace(caller, gid=-1, groups=own).may_connect(self._group)]
 
     def _known(self, uid: int, named: str, process: ProcessId) -> CaptureRecord | None:
         """The capture of this key that has the process, also of before a restart of the daemon."""

@@ -322,9 +322,9 @@ class Daemon:
         self._sdk.on_returned, self._sdk.on_recovered = manager.returned, manager.recovered
         self._sdk.on_compared = manager.compared
         self._audit.find = manager.record
-        asked = AskedByPrograms(manager, self._agents, self._audit)
-        self._agents.on_asked = asked.asked
-        self._closing.callback(asked.close)
+        self._asked = AskedByPrograms(manager, self._agents, self._audit)
+        self._agents.on_asked = self._asked.asked
+        self._closing.callback(self._asked.close)
         return manager
 
     def _open_ingest(self) -> None:
@@ -477,6 +477,7 @@ class Daemon:
             return
         group = gid_of("socket_group", config.socket_group)
         self._tokens.keep_members(group)
+        self._asked.keep_members(group)
         if group is not None:
             self._rpc.keep_members(group)
             self._streamers.renew()  # those that run have not that group, and no other way in

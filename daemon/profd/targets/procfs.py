@@ -319,6 +319,15 @@ def look_behind(pagemap: int, pid: int) -> tuple[bool, Stat | None, Status | Non
     return True, parse_stat(_bytes(raw_stat) or b""), parse_status(_bytes(raw_status) or b"")
 
 
+def groups_of(pid: int) -> tuple[int, ...]:
+    """All groups by which a process may have something now; none where there is no such process, or no answer."""
+    raw = read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+    try:
+        return (*_numbers(raw, b"Gid"), *_numbers(raw, b"Groups"))
+    except ValueError:
+        return ()
+
+
 def looks(pids: Iterable[int], root: Path | str = "/proc") -> Iterator[tuple[int, Stat, Status]]:
     """Stat and status of each of these that says something of itself, in order.
 

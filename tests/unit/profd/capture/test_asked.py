@@ -18,6 +18,7 @@ from profd.capture.records import CaptureRecord
 from profd.fairness.rates import Rate, Rates
 from profd.limits import REFUSED_CAPTURES_BURST, STARTS_BURST, WISH_BATCHES_MAX, WISHES_BURST
 from profd.model.wish import Wish
+from profd.targets import procfs
 from profd.targets.process import ProcessId
 
 from tests.support.captures import FakeTable, Rig, ended, process
@@ -136,6 +137,29 @@ async def test_a_root_program_is_no_admin(desk: Desk) -> None:
     for number in range(1, WISHES_BURST + 2):
         desk.ask(root, number)
     assert "requests of programs" in root.answers[WISHES_BURST + 1][1]
+
+
+async def test_programs_of_users_who_may_not_connect_any_more_get_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = {100: (1000, 7), 101: (1000, 8, 9)}
+    monkeypatch.setattr(procfs, "groups_of", lambda pid: groups.get(pid, ()))
+    outside, member, gone, root = (
+        desk.agents.comes(pid, uid) for pid, uid in ((100, ANN), (101, ANN), (102, ANN), (103, 0))
+    )
+    desk.asked.keep_members(0)
+    desk.ask(outside, 3)
+    assert "socket_group" in (await desk.answer(outside, 3))[1]
+    desk.asked.keep_members(8)
+    for asker in (outside, member, gone, root):
+        desk.ask(asker)
+    for asker in (outside, gone):
+        assert "socket_group" in (await desk.answer(asker))[1]
+    for asker in (member, root):
+        assert (await desk.answer(asker))[0]
+    desk.asked.keep_members(None)
+    desk.ask(outside, 2)
+    assert (await desk.answer(outside, 2))[0]
 
 
 async def test_a_flood_of_one_user_is_cut_and_counted_and_anothers_request_is_answered(

@@ -53,6 +53,11 @@ def test_owner_is_the_more_powerful_identity(ids: str, owner: int) -> None:
     assert status == procfs.Status(owner, 5, (40, 7), 9, tuple(map(int, ids.split())), (5,) * 4)
 
 
+def test_groups_of_this_process() -> None:
+    assert set(procfs.groups_of(os.getpid())) == {*os.getgroups(), os.getgid()}
+    assert procfs.groups_of(2**22 + 1) == ()
+
+
 def test_a_setgid_program_is_not_its_users_to_look_into() -> None:
     status = procfs.parse_status(b"Name:\tx\nUid:\t5 5 5 5\nGid:\t5 42 42 42\nNSpid:\t40\n")
     assert status is not None
