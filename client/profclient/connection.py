@@ -7,6 +7,7 @@ our credentials and hands out a short-lived token that every call carries.
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import grpc
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
 
 from profclient import address
-from profclient.control import token
+from profclient.control import CONTROL_TIMEOUT_SECONDS, connect, token
 from profclient.errors import (
     BusyError,
     ClientError,
@@ -32,6 +33,10 @@ from profclient.errors import (
 CALL_TIMEOUT_SECONDS = 60.0  # of a call that does no long work
 LONG_TIMEOUT_SECONDS = 3600.0  # of one that may: queries of large traces, imports
 MESSAGE_BYTES_MAX = 64 << 20
+# gRPC tries to connect without waiting: where somebody fills the daemon's queue it does so again at this pace.
+_AGAIN_MS = 100
+
+_NOT_CONNECTED = "failed to connect"  # gRPC's words for a call that was never sent
 
 _BY_STATUS: dict[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: UsageError,
@@ -96,6 +101,8 @@ class Daemon:
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 # Every call carries the token and names no host.
                 ("grpc.default_authority", "localhost"),
+                ("grpc.initial_reconnect_backoff_ms", _AGAIN_MS),
+                ("grpc.max_reconnect_backoff_ms", _AGAIN_MS),
             ],
         )
         self.captures = capture_pb2_grpc.CaptureServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
@@ -119,7 +126,7 @@ class Daemon:
             try:
                 return method(request, timeout=timeout, metadata=self._metadata())
             except grpc.RpcError as error:
-                if not self._unknown(error):
+                if not self._unknown(error) and not self._let_in(error):
                     raise
             return method(request, timeout=timeout, metadata=self._metadata())
 
@@ -135,7 +142,7 @@ class Daemon:
                     yield answer
                 return
             except grpc.RpcError as error:
-                if not self._unknown(error) or begun:
+                if begun or (not self._unknown(error) and not self._let_in(error)):
                     raise
             yield from method(request, timeout=timeout, metadata=self._metadata())
 
@@ -145,6 +152,28 @@ class Daemon:
         if call.code() is not grpc.StatusCode.UNAUTHENTICATED:
             return False
         self._renew_at = 0.0
+        return True
+
+    def _let_in(self, error: grpc.RpcError) -> bool:
+        """Whether the call was never sent, since the daemon's queue of connections was full, and we are connected now.
+
+        Raises BusyError where nobody is let in for CONTROL_TIMEOUT_SECONDS.
+        """
+        call: Any = error
+        if call.code() is not grpc.StatusCode.UNAVAILABLE or _NOT_CONNECTED not in (call.details() or ""):
+            return False
+        deadline = time.monotonic() + CONTROL_TIMEOUT_SECONDS
+        try:
+            with socket.socket(socket.AF_UNIX) as waiting:  # in the kernel's queue, in turn: gRPC only looks for room
+                connect(waiting, str(self.path), deadline)
+            grpc.channel_ready_future(self._channel).result(max(0.0, deadline - time.monotonic()))
+        except (BlockingIOError, grpc.FutureTimeoutError):
+            raise BusyError(
+                f"profd is busy: too many wait to connect to {self.path}, and none was let in for "
+                f"{CONTROL_TIMEOUT_SECONDS:g} s. Try again."
+            ) from error
+        except OSError:  # nobody listens there
+            return False
         return True
 
     def _metadata(self) -> list[tuple[str, str]]:
