@@ -62,7 +62,7 @@ def one_capture():
         watched = daemon.stream(daemon.captures.WatchCapture, pb.WatchCaptureRequest(id=capture.id), timeout=30)
         last = next(state for state in watched if state.HasField("finished_ns"))
     if last.state != pb.STATE_STORED:
-        raise RuntimeError(pb.CaptureState.Name(last.state) + ": " + last.targets[0].message)
+        raise RuntimeError(pb.State.Name(last.state) + ": " + last.targets[0].message)
 
 def timed(what, do):
     began = time.perf_counter()

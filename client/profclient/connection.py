@@ -10,7 +10,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +122,14 @@ class Daemon:
 
     def call(self, method: Callable[..., Any], request: Any, timeout: float = CALL_TIMEOUT_SECONDS) -> Any:
         """One unary call. Raises ClientError."""
+        once = isinstance(request, Iterator)  # what was sent of that is gone
         with our_errors():
+            if once:
+                self._await_connection()
             try:
                 return method(request, timeout=timeout, metadata=self._metadata())
             except grpc.RpcError as error:
-                if not self._unknown(error) and not self._let_in(error):
+                if once or (not self._unknown(error) and not self._let_in(error)):
                     raise
             return method(request, timeout=timeout, metadata=self._metadata())
 
@@ -153,6 +156,11 @@ class Daemon:
             return False
         self._renew_at = 0.0
         return True
+
+    def _await_connection(self) -> None:
+        """As far as one comes in time; otherwise the call says why there is none."""
+        with suppress(grpc.FutureTimeoutError):
+            grpc.channel_ready_future(self._channel).result(CONTROL_TIMEOUT_SECONDS)
 
     def _let_in(self, error: grpc.RpcError) -> bool:
         """Whether the call was never sent, since the daemon's queue of connections was full, and we are connected now.

@@ -194,6 +194,21 @@ def test_a_full_queue_of_calls_is_waited_for(stopped_daemon, monkeypatch, ask):
 
 
 @pytest.mark.slow
+def test_what_can_be_sent_once_waits_for_a_full_queue_beforehand(stopped_daemon, monkeypatch):
+    daemon, client = stopped_daemon
+    ready = grpc.channel_ready_future
+
+    def waiting(channel):
+        daemon.process.send_signal(signal.SIGCONT)
+        return ready(channel)
+
+    monkeypatch.setattr(grpc, "channel_ready_future", waiting)
+    whole = b'{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
+    pieces = (trace_pb2.ImportChunk(filename="t.json", data=piece) for piece in (whole[:40], whole[40:]))
+    assert client.call(client.traces.Import, pieces).trace.events == 1
+
+
+@pytest.mark.slow
 def test_a_queue_of_calls_that_stays_full_is_told_from_a_daemon_that_went_away(stopped_daemon, monkeypatch):
     daemon, client = stopped_daemon
     monkeypatch.setattr(connection, "CONTROL_TIMEOUT_SECONDS", 0.05)
