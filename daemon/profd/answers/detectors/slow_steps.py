@@ -75,9 +75,11 @@ def look(facts: Facts) -> Verdict:
         return Silence(f"the trace has more than {CELLS_MAX:,} different names")
     looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
     names = names_in_steps(facts.reader, measured, looked_at, usual, facts.segments)
-    cause = _by_calls(names) or _by_times(names, looked_at, len(lasted))
-    if cause is None:
+    causes = [found for found in (_by_calls(names), _by_times(names, looked_at, len(lasted))) if found]
+    if not causes:
         return NOTHING
+    all_slow = len(slow)
+    cause = max(causes, key=lambda one: float(names.beyond[one.steps].sum() * one.explains))  # calls first, if equal
     slow = looked_at[cause.steps]
     bound = int(lasted[slow].sum() - len(slow) * median)
     if bound < BOUND_MIN * measured.total:
@@ -88,7 +90,7 @@ def look(facts: Facts) -> Verdict:
     often = f", called more often in them (by {cause.calls:.3g})," if cause.calls else ""
     return Finding(
         ID,
-        f"{len(slow)} of {len(lasted)} steps{_rhythm(numbers)} take more than {TIMES_MEDIAN} times the median, "
+        f"{_which(len(slow), all_slow, len(lasted), _rhythm(numbers))}, "
         f"{percent(bound, measured.total)} of the time beyond it: "
         f"{what}{often} explain{'' if cause.others else 's'} {100 * cause.explains:.0f} % of that{seen}.",
         bound_ns=bound,
@@ -105,6 +107,14 @@ def look(facts: Facts) -> Verdict:
         confirm=f"profctl top TRACE --step {numbers[int(np.argmax(lasted[slow]))]}"
         + ("; capture with --stacks --c-calls, or --samples 100hz" if cause.name == NOTHING_RECORDED else ""),
     )
+
+
+def _which(slow: int, all_slow: int, steps: int, rhythm: str) -> str:
+    """How many steps the finding is about, and of how many: there may be more slow ones, which it does not explain."""
+    beyond = f"more than {TIMES_MEDIAN} times the median"
+    if slow == all_slow:
+        return f"{slow} of {steps} steps{rhythm} {'takes' if slow == 1 else 'take'} {beyond}"
+    return f"{slow} of {all_slow} steps{rhythm} that take {beyond} {'is' if slow == 1 else 'are'} slow by one cause"
 
 
 def _that_cost(facts: Facts, slow: Array, usual: Array) -> Array:
