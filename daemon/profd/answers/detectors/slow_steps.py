@@ -11,6 +11,8 @@ only where one of these holds; else the steps are slow, and no finding says so:
   each of three or more, three quarters of them at least, and
   such a run by chance, were the extra time spread as the step's time is (and, where these or all that it explains are
   equally far apart, were they anywhere), has a probability below 0.001.
+Of two causes the finding has the one that explains more. Where it is about fewer steps than are slow, its sentence
+says so.
 Bound: what the steps that it is about last beyond the median.
 Wrong where: the steps are slow on purpose (an evaluation, a checkpoint): the sentence then says so by its name.
 Preemption is not told from work by time alone: it hits names as the step's time is spread, which the second rule
