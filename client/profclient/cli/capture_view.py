@@ -25,7 +25,8 @@ def load_line(load: capture_pb2.Load) -> str:
 
 def _stretch(stretch: capture_pb2.Stretch) -> str:
     def rate(count: float) -> str:
-        return f"{count * 1e9 / stretch.lasted_ns:,.3g}"
+        each = count * 1e9 / stretch.lasted_ns
+        return f"{each:,.0f}" if each >= 100 else f"{each:.3g}"
 
     cores, queued = (f"{spent / stretch.lasted_ns:.2f}" for spent in (stretch.cpu_ns, stretch.run_queue_ns))
     often = f"{rate(stretch.waits)} waits and {rate(stretch.preemptions)} preemptions a second"

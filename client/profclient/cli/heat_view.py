@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from profclient.cli.captured_view import place
-from profclient.cli.output import printable, room, say
+from profclient.cli.output import printable, room, say, wrapped
 
 ROWS_MAX: Final = 64
 COLUMNS_MAX: Final = 120
@@ -33,7 +33,8 @@ def print_heat(heat: dict[str, Any]) -> None:
     steps = heat["steps_together"] * together
     each = "a column is a step" if steps == 1 else f"a column is {steps} steps, the worst of them"
     scale = "  ".join(f"{mark} < {share:.0%}" for share, mark in _SHADES)
-    click.echo(f"\n{_OF[heat['of']]}: {scale}  {_DARKEST} more; {each}, {heat['steps'][0]} to {heat['steps'][-1]}")
+    key = f"{_OF[heat['of']]}: {scale}  {_DARKEST} more; {each}, {heat['steps'][0]} to {heat['steps'][-1]}"
+    click.echo("\n" + wrapped(key, 2))
     for label, row in zip(labels, shown, strict=True):
         late = row["late"]
         cells = (_cell(late[at : at + together]) for at in range(0, len(late), together))

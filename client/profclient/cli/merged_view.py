@@ -13,6 +13,7 @@ from profclient.cli.flame.layout import NOBODY, callers
 from profclient.cli.output import counted, fitted, printable, say
 from profclient.cli.units import duration
 
+MOSTLY = 0.5  # of a part: less in all rows is said
 _DRAWN_MAX = 40  # columns of lines before a name: deeper forks are no longer told apart
 _PLAIN = ("python_function", "sample", "cpu_op")  # kinds that need no word
 _HEADINGS = (("TOTAL", 10), ("SELF", 10), ("%", 6), ("CALLS", 9))
@@ -37,6 +38,19 @@ def print_merged(answer: dict[str, Any]) -> None:
     if answer["left_out"]:
         say(f"… {counted(answer['left_out'], 'path')} with less time left out; --limit shows more, 0 all.")
     say_of_profd(answer)
+
+
+def say_of_unrecorded(answer: dict[str, Any]) -> None:
+    """That most of a part is in no path: whoever reads its first rows alone takes these for the cause."""
+    nodes = answer["nodes"]
+    shares = [node["share"] for node in nodes]
+    if not nodes or None in shares:
+        return
+    # Those left out have less time than any that is here, and may be roots.
+    seen = sum(node["share"] for node in nodes if node["depth"] == 0) + answer["left_out"] * min(shares)
+    if seen <= MOSTLY:
+        least = "At least " if answer["left_out"] else ""
+        say(f"{least}{1 - seen:.0%} of this part is in nothing that was recorded: --stacks records every Python call.")
 
 
 def say_of_profd(answer: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ from profclient.errors import UsageError
 from profclient.fleet.hostlist import numbers
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+_EXTRA_NUMBER: Final = re.compile(r"extra arguments? \((\d{1,10})\b")
 REDACTIONS = ("paths", "values", "names")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
@@ -33,6 +35,19 @@ def _with(function: Function, *options: Callable[[Function], Function]) -> Funct
     for option in reversed(options):
         function = option(function)
     return function
+
+
+class OfProcesses(click.Command):
+    """A command of processes that options name. Its error about a number alone asks whether a pid was meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if found := _EXTRA_NUMBER.search(error.message):
+                raise click.UsageError(f"{error.message}. Did you mean --pid {found[1]}?", ctx) from None
+            raise
 
 
 def selector_options(function: Function) -> Function:

@@ -66,7 +66,8 @@ class GpuChecks:
                 f"{_pids(without)} have no libcupti loaded, and there is none of a CUDA toolkit",
                 "pip install nvidia-cuda-cupti there, or put CUDA's extras/CUPTI/lib64 on LD_LIBRARY_PATH",
             )
-        return Check("ok", f"{len(found)} processes use CUDA, nothing stands in the way that can be seen from outside")
+        users = "1 process uses CUDA" if len(found) == 1 else f"{len(found)} processes use CUDA"
+        return Check("ok", f"{users}, nothing stands in the way that can be seen from outside")
 
     def counters(self, gpus: Sequence[Gpu]) -> Check:
         """The users who may read hardware counters (PM sampling); tracing kernels needs none of them."""

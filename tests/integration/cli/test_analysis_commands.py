@@ -54,6 +54,12 @@ def test_reading_makes_no_store(host, tmp_path):
     assert done.code == 3
 
 
+def test_an_unknown_trace_is_not_looked_for_among_captures(host):
+    shown = host.profctl("show", "1zzzz")
+    assert shown.code == 3
+    assert "You have no trace '1zzzz'; `profctl list`" in shown.err
+
+
 def test_stop_without_a_capture_says_so(host):
     stopped = host.profctl("stop")
     assert stopped.code == 3

@@ -96,12 +96,16 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Pat
     start.wait_for(state="detached")
     start.click()
 
+    form = tab.get_by_role("form", name="Start a capture")
+    begun = form.get_by_role("link").get_attribute("href")
+    assert form.get_by_role("status").last.inner_text().endswith(" has begun.")
     ended = tab.get_by_role("region", name="Ended last")
     link = ended.get_by_role("link", name="Trace ")
     link.wait_for()
     (capture,) = now.captures()
     (target,) = capture["targets"]
     assert (capture["state"], target["pid"]) == ("stored", now.job.pid)
+    assert begun == f"#/capture/{capture['capture']}"
     assert all(phase["name"] in ended.inner_text() for phase in target["waterfall"])
     assert tab.get_by_role("region", name="Recording").inner_text().endswith("Nothing is recorded.")
     name, picture = saved(now, ended, ("back", "text", "operator"), tmp_path)

@@ -48,7 +48,7 @@ def test_ranks_are_those_of_the_command(page: Page, capture: str) -> None:
     region = tab.get_by_role("region", name="Late ranks").inner_text()
     assert late["sentence"] in region
     assert MARKUP in region
-    assert "compared with 2 others" in region
+    assert "compared with 2 others." in region
     assert told["clocks"]["message"] in region
     assert tab.locator("main img").count() == 0
     assert page.complaints == []

@@ -13,7 +13,7 @@ import pytest
 from profclient.cli.flame import layout
 from profclient.cli.units import duration
 
-from tests.integration.ui.conftest import FORMULA, HOSTILE, PROFCTL, SLOW, STEPS, Page, cells, top_row
+from tests.integration.ui.conftest import FORMULA, HOSTILE, PROFCTL, SLOW, STEPS, Page, cells, event, top_row
 
 pytestmark = pytest.mark.slow
 SECTIONS = ["Answer", "Findings", "Steps", "Timeline", "Flame graph", "Call tree", "Top", "SQL"]
@@ -229,6 +229,18 @@ def test_a_step_has_findings_of_its_own(page: Page) -> None:
     assert told["message"] in region.inner_text()
     page.go(f"/trace/{trace}")
     assert region.inner_text() == whole
+
+
+def test_a_part_of_which_little_was_recorded_says_so(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "sparse.json"
+    path.write_text(json.dumps({"traceEvents": [event("aten::mm", 0, 100), event("aten::mm", 900, 100)]}))
+    done = subprocess.run([*PROFCTL, "import", str(path), "--json"], env=page.environ, capture_output=True, check=True)
+    trace = json.loads(done.stdout)["trace"]
+    tab = page.go(f"/trace/{trace}?from=0&to=500000")
+    graph = tab.get_by_role("region", name="Flame graph")
+    graph.get_by_text("80.0 % of this part is in nothing that was recorded").wait_for()
+    page.go(f"/trace/{trace}?from=0&to=150000")
+    graph.get_by_text("is in nothing that was recorded").wait_for(state="detached")
 
 
 def test_a_flame_graph_of_some_calls_and_of_one_thread(page: Page) -> None:

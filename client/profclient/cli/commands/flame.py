@@ -17,7 +17,7 @@ from profclient.cli.flame import layout, memory, svg, terminal
 from profclient.cli.flame.differences import Differences
 from profclient.cli.merged_view import say_of_profd
 from profclient.cli.options import json_option, within_options, within_query, within_words
-from profclient.cli.output import counted, emit_json, printable, say
+from profclient.cli.output import counted, emit_json, printable, say, wrapped
 from profclient.cli.units import duration, size
 from profclient.errors import UsageError
 from profclient.traces import is_capture
@@ -155,7 +155,7 @@ class _Graph:
 
 def _draw(graph: _Graph, output: Path | None) -> None:
     if output is None:
-        click.echo(f"{graph.title}. {graph.meaning}")
+        click.echo(wrapped(f"{graph.title}. {graph.meaning}", 0))
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _pipe_columns()
         for line in terminal.lines(graph.boxes, columns, graph.look.told):
             click.echo(line)

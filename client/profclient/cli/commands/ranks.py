@@ -13,7 +13,7 @@ from profclient.cli.captured_view import place, say_of_traces
 from profclient.cli.heat_view import print_heat
 from profclient.cli.imported import asked_of
 from profclient.cli.options import json_option
-from profclient.cli.output import emit_json, printable, say, table, wrapped
+from profclient.cli.output import counted, emit_json, printable, say, table, wrapped
 from profclient.cli.units import duration
 
 
@@ -48,7 +48,7 @@ def ranks(capture: tuple[str, ...], as_json: bool) -> None:
     click.echo()
     for one in answer["stragglers"]:
         click.echo(wrapped(printable(one["sentence"]), hang=2))
-        click.echo(f"  by chance: {_chance(one['chance'])}; compared with {one['compared_with']} others")
+        click.echo(f"  by chance: {_chance(one['chance'])}; compared with {counted(one['compared_with'], 'other')}")
     if answer["message"]:
         click.echo(wrapped(printable(answer["message"]), hang=2))
     click.echo(wrapped(printable(answer["clocks"]["message"]), hang=2))

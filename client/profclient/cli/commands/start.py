@@ -17,7 +17,7 @@ from profclient.cli import capture_view, follow
 from profclient.cli.estimate_view import estimates_json, print_estimates
 from profclient.cli.fleet_options import job_options, way
 from profclient.cli.interrupts import interrupts
-from profclient.cli.options import capture_options, json_option, options, selector, selector_options
+from profclient.cli.options import OfProcesses, capture_options, json_option, options, selector, selector_options
 from profclient.cli.output import emit_json, one_line, say
 from profclient.cli.summary_view import print_capture
 from profclient.cli.units import parse_duration_ns
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from profclient.fleet.way import Way
 
 
-@click.command()
+@click.command(cls=OfProcesses)
 @selector_options
 @job_options
 @capture_options

@@ -98,7 +98,7 @@ def show(trace: str, as_json: bool, **values: Any) -> None:
         with traces() as source:
             summary = source.ask("summary", trace).value()
     except NotFoundError:
-        if not trace or offline:
+        if not trace or offline or trace[0].isdigit():  # ids of captures begin with a letter
             raise
         _show_capture(trace, as_json)
         return

@@ -13,7 +13,7 @@ import click
 
 from profclient.cli.backend import traces
 from profclient.cli.commands.export import copy
-from profclient.cli.merged_view import print_merged
+from profclient.cli.merged_view import print_merged, say_of_unrecorded
 from profclient.cli.options import json_option, within_options, within_query, within_words
 from profclient.cli.output import emit_json, printable, say
 from profclient.cli.units import duration
@@ -63,6 +63,8 @@ def tree(
             emit_json(answer)
         else:
             print_merged(answer)
+            if (within["step"] or within["window"]) and not within["thread"]:
+                say_of_unrecorded(answer)
         return
     _print_calls(trace, depth, row, within, as_json)
 

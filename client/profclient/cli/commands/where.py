@@ -9,7 +9,7 @@ from profproto.v1 import capture_pb2
 
 from profclient.cli.collectives_view import collectives_json, frame_json, print_collectives
 from profclient.cli.fleet_options import job_options, way
-from profclient.cli.options import json_option, selector, selector_options
+from profclient.cli.options import OfProcesses, json_option, selector, selector_options
 from profclient.cli.output import emit_json, one_line, say
 from profclient.cli.stacks_view import print_stacks
 from profclient.connection import Daemon
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profclient.fleet.way import Way
 
 
-@click.command()
+@click.command(cls=OfProcesses)
 @selector_options
 @job_options
 @click.option("--native", is_flag=True, help="Print native frames, too: pauses each process while it is read.")

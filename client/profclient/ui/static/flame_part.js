@@ -7,11 +7,12 @@ import { callTree } from "./call_tree.js";
 import { fill, h, load } from "./dom.js";
 import { flameGraph } from "./flame.js";
 import { memoryGraph } from "./flame_memory.js";
-import { printable, shown } from "./units.js";
+import { percent, printable, shown } from "./units.js";
 
 const THREADS_MAX = 500; // in the choice; a trace may have 100,000
 const NAME_CHARS = 80; // of a thread
 const MEMORY = "memory";
+const MOSTLY = 0.5; // of the part: less in all calls is said
 /** @type {[string, string][]} */
 const OF = [["calls", "all calls"], ["modules", "modules"], ["operators", "operators"], ["samples", "samples"]];
 
@@ -58,7 +59,7 @@ export function flamePart(trace, places) {
     return load(found, asked, (tree) => {
       fill(calls, callTree(tree, [["In the flame graph", find], ...places]));
       calls.removeAttribute("aria-busy");
-      return [!tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree, places)];
+      return [Object.keys(part).length > 0 && of.value === "calls" && !thread.value && unrecorded(tree.nodes), !tree.nodes.length && of.value === "modules" ? h("p", { class: "dim" }, "No call of a module was recorded in this part: profctl start --stacks --modules does.") : flameGraph(tree, places)];
     });
   };
   const offer = (/** @type {any} */ tracks) => {
@@ -84,6 +85,14 @@ export function flamePart(trace, places) {
     (box ?? choices).scrollIntoView({ block: "center" });
   };
   return { element: h("div", {}, choices, found), tree: calls, narrow: (wanted) => { part = wanted; return anew(); }, offer, offerMemory, find };
+}
+
+/** That most of the part is in no call. @param {any[]} nodes @returns {Element | false} */
+function unrecorded(nodes) {
+  const shares = nodes.filter((node) => node.depth === 0).map((node) => node.share);
+  const seen = shares.reduce((sum, share) => sum + share, 0);
+  return nodes.length > 0 && !shares.includes(null) && seen <= MOSTLY
+    && h("p", {}, `${percent(1 - seen)} of this part is in nothing that was recorded: profctl start --stacks records every Python call.`);
 }
 
 /** Threads that have calls, each once. @param {any} tracks of `tiles` @returns {{id: string, name: string}[]} */

@@ -41,7 +41,7 @@ export function startForm(chosen, begun) {
     fill(told, "Beginning …");
     try {
       const capture = await order("start", mine);
-      fill(told, `${printable(capture.capture)} has begun.`);
+      fill(told, h("a", { href: `#/capture/${encodeURIComponent(capture.capture)}` }, printable(capture.capture)), " has begun.");
       begun();
       update();
     } catch (error) {

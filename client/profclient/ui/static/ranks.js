@@ -70,8 +70,8 @@ const ranges = (some) => some.map(([first, last]) => (first === last ? `${first}
 /** @param {any} told */
 function lateRanks(told) {
   const list = told.stragglers.map((/** @type {any} */ one) => h("li", {},
-    h("p", {}, ...sentence(shown(one.sentence))),
-    h("p", { class: "dim" }, `By chance: ${chance(one.chance)}; compared with ${one.compared_with} others.`),
+    h("p", {}, ...sentence(printable(one.sentence))),
+    h("p", { class: "dim" }, `By chance: ${chance(one.chance)}; compared with ${counted(one.compared_with, "other")}.`),
     h("p", { class: "line" }, traceLink(one, `Trace of ${placeOf(one)}`), ...one.steps.map((/** @type {number} */ step) =>
       stepLink(told.heat, one, step)))));
   const remarks = [told.message, told.clocks.message, ...told.remarks].filter(Boolean);
@@ -203,7 +203,7 @@ function pathPart(told) {
   const met = counted(told.path.meetings, "collective");
   return [
     h("p", {}, `What the end of ${n === 1 ? `step ${first}` : `steps ${first} to ${end}`} waited for over all ranks (${duration(all)}, ${met}):`),
-    ...sentences.map((/** @type {string} */ text) => h("p", {}, ...sentence(shown(text)))),
+    ...sentences.map((/** @type {string} */ text) => h("p", {}, ...sentence(printable(text)))),
     table("Critical path", pathColumns(all), rows),
     told.ranks_left_out > 0 && h("p", { class: "dim" }, `… ${counted(told.ranks_left_out, "rank")} with less left out; profctl critical --limit 0 has all.`),
     ...remarks,

@@ -19,7 +19,9 @@ ID: Final = "cpu-contention"
 SHARE_MIN: Final = 0.10
 OWN_MIN: Final = 0.9  # of the cores: then it is the program itself that wants more than there are
 _FEWER: Final = "record again with fewer threads (OMP_NUM_THREADS, torch.set_num_threads) or more cores"
-_OTHERS: Final = "look for other busy programs (top), and at cpu.max of the program's cgroup; record again without them"
+_OTHERS: Final = (
+    "look for other busy programs on the host, and at cpu.max of the program's cgroup; record again without them"
+)
 
 
 def look(facts: Facts) -> Verdict:

@@ -11,6 +11,8 @@ only where one of these holds; else the steps are slow, and no finding says so:
   each of three or more, three quarters of them at least, and
   such a run by chance, were the extra time spread as the step's time is (and, where these or all that it explains are
   equally far apart, were they anywhere), has a probability below 0.001.
+Of two causes the finding has the one that explains more. Where it is about fewer steps than are slow, its sentence
+says so.
 Bound: what the steps that it is about last beyond the median.
 Wrong where: the steps are slow on purpose (an evaluation, a checkpoint): the sentence then says so by its name.
 Preemption is not told from work by time alone: it hits names as the step's time is spread, which the second rule
@@ -75,9 +77,11 @@ def look(facts: Facts) -> Verdict:
         return Silence(f"the trace has more than {CELLS_MAX:,} different names")
     looked_at = np.sort(slow[np.argsort(-lasted[slow], kind="stable")[:most]])
     names = names_in_steps(facts.reader, measured, looked_at, usual, facts.segments)
-    cause = _by_calls(names) or _by_times(names, looked_at, len(lasted))
-    if cause is None:
+    causes = [found for found in (_by_calls(names), _by_times(names, looked_at, len(lasted))) if found]
+    if not causes:
         return NOTHING
+    all_slow = len(slow)
+    cause = max(causes, key=lambda one: float(names.beyond[one.steps].sum() * one.explains))  # calls first, if equal
     slow = looked_at[cause.steps]
     bound = int(lasted[slow].sum() - len(slow) * median)
     if bound < BOUND_MIN * measured.total:
@@ -88,7 +92,7 @@ def look(facts: Facts) -> Verdict:
     often = f", called more often in them (by {cause.calls:.3g})," if cause.calls else ""
     return Finding(
         ID,
-        f"{len(slow)} of {len(lasted)} steps{_rhythm(numbers)} take more than {TIMES_MEDIAN} times the median, "
+        f"{_which(len(slow), all_slow, len(lasted), _rhythm(numbers))}, "
         f"{percent(bound, measured.total)} of the time beyond it: "
         f"{what}{often} explain{'' if cause.others else 's'} {100 * cause.explains:.0f} % of that{seen}.",
         bound_ns=bound,
@@ -105,6 +109,14 @@ def look(facts: Facts) -> Verdict:
         confirm=f"profctl top TRACE --step {numbers[int(np.argmax(lasted[slow]))]}"
         + ("; capture with --stacks --c-calls, or --samples 100hz" if cause.name == NOTHING_RECORDED else ""),
     )
+
+
+def _which(slow: int, all_slow: int, steps: int, rhythm: str) -> str:
+    """How many steps the finding is about, and of how many: there may be more slow ones, which it does not explain."""
+    beyond = f"more than {TIMES_MEDIAN} times the median"
+    if slow == all_slow:
+        return f"{slow} of {steps} steps{rhythm} {'takes' if slow == 1 else 'take'} {beyond}"
+    return f"{slow} of {all_slow} steps{rhythm} that take {beyond} {'is' if slow == 1 else 'are'} slow by one cause"
 
 
 def _that_cost(facts: Facts, slow: Array, usual: Array) -> Array:

@@ -309,7 +309,9 @@ class SdkSource(Source):
             except Exhausted as error:
                 return Recording(State.FAILED, Reason.DISK_FULL, str(error))
         said = [planning.replaced(sentence, fix) for sentence in recording.not_honoured]
-        recording.not_honoured = list(dict.fromkeys([*_missing_now(plan, options), *said]))
+        recording.not_honoured = list(
+            dict.fromkeys([*_missing_now(plan, options, "ops" in recorder.status.by_source), *said])
+        )
         self._operators.explain(recording, process, hello)
         self._learn((process.id, planning.alike(options)), recorder, recording, time.monotonic() - begun)
         self._later(self._compare(recorder, recording, session.capture, process.id, begun))
@@ -421,9 +423,14 @@ def _uses_cupti(process: Process, agent: Agent) -> bool:
     return process.cuda or not records_ranges(agent)
 
 
-def _missing_now(plan: Plan, options: Options) -> list[str]:
-    """Sentences of what may have changed since the capture was planned: an observer, and whether samples can be had."""
+def _missing_now(plan: Plan, options: Options, operators: bool) -> list[str]:
+    """Sentences of what may have changed since the capture was planned: an observer, and whether samples can be had.
+
+    `operators`: some were recorded, so the process has found an observer that nobody here knew of.
+    """
     missing = {**plan.unserved} if options.sample_hz is not None else {**plan.unserved, "sample_hz": ""}
+    if operators:
+        missing.pop("torch", None)
     return [f"{option_word(name)}: {why}" for name in ("torch", "sample_hz") if (why := missing.get(name))]
 
 

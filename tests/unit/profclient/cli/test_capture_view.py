@@ -64,7 +64,7 @@ def test_a_target_that_was_traced():
 
 def test_what_a_process_took_of_the_host():
     during = capture_pb2.Stretch(
-        lasted_ns=2 * SECOND_NS, cpu_ns=SECOND_NS, run_queue_ns=SECOND_NS // 2, waits=20, preemptions=3
+        lasted_ns=2 * SECOND_NS, cpu_ns=SECOND_NS, run_queue_ns=SECOND_NS // 2, waits=2469, preemptions=3
     )
     load = capture_pb2.Load(during=during, after=capture_pb2.Stretch(lasted_ns=SECOND_NS, cpu_ns=SECOND_NS))
     told = as_json.target_json(capture_pb2.TargetStatus(load=load))["load"]
@@ -73,11 +73,11 @@ def test_what_a_process_took_of_the_host():
         "lasted_ns": 2 * SECOND_NS,
         "cpu_ns": SECOND_NS,
         "run_queue_ns": SECOND_NS // 2,
-        "waits": 20,
+        "waits": 2469,
         "preemptions": 3,
     }
     assert capture_view.load_line(load) == (
-        "during 0.50 cores, 0.25 threads waiting for one, 10 waits and 1.5 preemptions a second; "
+        "during 0.50 cores, 0.25 threads waiting for one, 1,234 waits and 1.5 preemptions a second; "
         "after 1.00 cores, 0.00 threads waiting for one, 0 waits and 0 preemptions a second"
     )
 

@@ -38,6 +38,8 @@ def test_the_main_help_lists_every_command(capsys):
         (["start", "--pid", "1", "-d", "10"], "500ms"),
         (["start", "--pid", "1", "-d", "1s", "-n", "3"], "not both"),
         (["start", "--pid", "x"], "not a valid integer"),
+        (["start", "1234"], "Did you mean --pid 1234?"),
+        (["where", "1234", "5"], "Did you mean --pid 1234?"),
         (["nonsense"], "No such command"),
         (["strat"], "did you mean start?"),
         (["share", "abc"], "--with USER"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from profclient.cli.commands import flame as command
 from profclient.cli.flame import layout, memory, svg, terminal
 from profclient.cli.flame.differences import Differences, shade
 from profclient.cli.flame.layout import Box
@@ -182,3 +183,11 @@ def test_memory_at_its_peak_is_as_wide_as_its_bytes() -> None:
     root = ElementTree.fromstring("".join(svg.drawing(found, "title", "what", memory.LOOK)))
     assert next(root.iter(f"{SVG}title")).text == "all\n6.0 kB"
     assert len(list(root.iter(f"{SVG}script"))) == 1
+
+
+def test_the_words_above_a_graph_fit_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    command._draw(command._Graph([], "trace 1nghd2qkfv2s6 --step 7: 6.25 s", command._MEANING[layout.TIME], 0), None)
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

@@ -21,8 +21,8 @@ def heat(*rows: list[float | None], of: str = "work") -> dict[str, Any]:
 
 def test_the_map_is_darker_where_a_rank_is_later(capsys: pytest.CaptureFixture[str]) -> None:
     print_heat(heat([0.0, 0.05, 0.2, 0.4, 0.9, None], [-0.5] * 6))
-    _, scale, first, second = capsys.readouterr().out.split("\n", 4)[:4]
-    assert scale.endswith("a column is a step, 5 to 10")
+    *scale, first, second = capsys.readouterr().out.splitlines()
+    assert " ".join(scale).endswith("a column is a step, 5 to 10")
     assert first == "rank 0  ·░▒▓█ "
     assert second == "rank 1  ······"
 
@@ -32,9 +32,17 @@ def test_several_steps_are_one_column_where_the_terminal_is_narrow(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "12")
     print_heat(heat([0.0, 0.0, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0]))
-    _, scale, row = capsys.readouterr().out.split("\n")[:3]
-    assert "a column is 2 steps, the worst of them" in scale
+    *scale, row = capsys.readouterr().out.splitlines()
+    assert "a column is 2 steps, the worst of them" in " ".join(" ".join(scale).split())
     assert row == "rank 0  ·█··"
+
+
+def test_the_scale_fits_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_heat(heat([0.0, 0.9] * 80))
+    assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())
 
 
 def test_ranks_that_have_no_row(capsys: pytest.CaptureFixture[str]) -> None:

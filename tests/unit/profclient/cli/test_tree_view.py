@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from profclient.cli.commands.tree import print_tree
-from profclient.cli.merged_view import print_merged
+from profclient.cli.merged_view import print_merged, say_of_unrecorded
 
 
 def call(row: int, name: str, parent: int | None = None, depth: int = 0, **fields: Any) -> dict[str, Any]:
@@ -115,6 +115,28 @@ def test_a_merged_tree_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert out.splitlines()[2].split() == ["1.50", "ms", "500.0", "us", "2.00", "ms", "3", "gemm", "[kernel]"]
     assert err == "… 7 paths with less time left out; --limit shows more, 0 all.\n"
+
+
+@pytest.mark.parametrize(
+    ("shares", "left_out", "said"),
+    [
+        ([0.05, 0.02], 0, "93% of this part is in nothing that was recorded: --stacks records every Python call.\n"),
+        (
+            [0.25, 0.125],
+            1,
+            "At least 50% of this part is in nothing that was recorded: --stacks records every Python call.\n",
+        ),
+        ([0.25, 0.125], 2, ""),
+        ([0.3, 0.3], 0, ""),
+        ([0.05, None], 0, ""),
+        ([], 0, ""),
+    ],
+)
+def test_a_part_of_which_little_was_recorded(
+    capsys: pytest.CaptureFixture[str], shares: list[float | None], left_out: int, said: str
+) -> None:
+    say_of_unrecorded({**answer([node("a", 0, share=share) for share in shares]), "left_out": left_out})
+    assert capsys.readouterr().err == said
 
 
 def test_nothing_to_merge(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,26 @@ def test_steps_that_do_more_among_others_that_are_preempted(look: Look) -> None:
     finding = found(look(training(rows, steps=26, lasts=lasts)))
     assert finding.steps == [2, 7, 12, 17, 22]
     assert finding.bound_ns == 5 * 650 * US
-    assert "5 of 24 steps (every 5th) take" in finding.sentence
+    assert (
+        "5 of 10 steps (every 5th) that take more than 1.5 times the median are slow by one cause" in finding.sentence
+    )
+
+
+def test_of_two_causes_the_one_that_explains_more_is_named(look: Look) -> None:
+    """GIVEN steps slow by a name in a rhythm, and one that does more WHEN asked THEN the rhythm is told."""
+
+    def lasts(n: int) -> float:
+        return 900 if n % 4 == 2 else 500 if n == 9 else 300
+
+    def rows(n: int) -> list[Event]:
+        read = 600 if n % 4 == 2 else 5
+        more = [call("gc", n * STEP_US + 300, 195, self_time=195 * US)] if n == 9 else []
+        work = call("aten::mm", n * STEP_US, 280, self_time=280 * US)
+        return [work, call("read", n * STEP_US + 281, read, Kind.USER_ANNOTATION, self_time=read * US), *more]
+
+    finding = found(look(training(rows, steps=26, lasts=lasts)))
+    assert finding.steps == [2, 6, 10, 14, 18, 22]
+    assert finding.sentence.startswith("6 of 7 steps (every 4th) that take")
 
 
 def test_steps_slow_by_a_name_among_shorter_ones_that_are_preempted(look: Look) -> None:

@@ -25,6 +25,19 @@ from tests.support.sdk_rig import SECOND, Rig, StandInDrain, StandInIntake
 from tests.support.waiting import eventually
 
 
+async def test_operators_that_were_recorded_are_not_said_to_be_missing(rig: Rig) -> None:
+    """GIVEN a process of whose observer nobody here knows WHEN it finds one as it is armed THEN nothing is missing."""
+    fake = await rig.attach(framework="torch 2.13.0")
+    recording = rig.record()
+    epoch = await rig.armed(fake)
+    rig.stop.set()
+    await fake.expect(PacketKind.STOP)
+    fake.send(PacketKind.STOPPED, epoch, reason="stop", last=2_000, events=53, seconds="0.25", **{"seconds.ops": "0.2"})
+    done = await recording
+    assert (done.message, done.not_honoured) == ("", [])
+    fake.close()
+
+
 async def test_a_capture_that_the_user_ends(rig: Rig) -> None:
     fake = await rig.attach(framework="torch 2.13.0")
     recording = rig.record()
