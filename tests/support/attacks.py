@@ -17,7 +17,7 @@ from profd.limits import WORKER_FILE_BYTES_MAX
 from profd.workers import calls
 from profd.workers.jobs import Progress
 
-JOBS = {name: f"tests.support.attacks:{name}" for name in ("numbers", "tries", "keep", "call")}
+JOBS = {name: f"tests.support.attacks:{name}" for name in ("pid", "numbers", "tries", "keep", "call")}
 
 CALL_NUMBERS = (*range(600), 1000, 4096, (1 << 31) - 1)
 # uretprobe and uprobe of x86_64: the kernel lets no filter see them, and ends whoever calls them (SIGILL).
@@ -25,6 +25,11 @@ UNFILTERED = {335, 336}
 _X32 = 0x40000000
 _NEWUSER, _NEWNS, _THREAD = 0x10000000, 0x00020000, 0x003D0F00
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def pid(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:
+    """Nothing, and by whom."""
+    return {"pid": os.getpid()}
 
 
 def numbers(args: dict[str, Any], fds: list[int], progress: Progress) -> dict[str, Any]:

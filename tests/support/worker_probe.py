@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from profd.errors import BadInput
+from profd.fairness.shares import Holder
 from profd.kernel import identity
 from profd.store.store import Store, StoreLimits
 from profd.workers.pool import WorkerPool
+from profd.workers.turns import JobKind, Turn
 
 from tests.support.attacks import JOBS
 from tests.unit.profd.store.stored import add
@@ -35,6 +37,7 @@ async def probe(state: Path) -> dict[str, Any]:
     workers = {worker.pid: worker for worker in pool._live}
     try:
         found: dict[str, Any] = {"held": held, "status": [_status(pid) for pid in workers]}
+        await _first_jobs(pool)  # before them workers import
         found["open"] = [_open_files(pid) for pid in workers]
         first = await pool.run("numbers", {})
         found["numbers"] = first["ends"]
@@ -51,6 +54,12 @@ async def probe(state: Path) -> dict[str, Any]:
         store.close()
     found["left"] = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
     return found
+
+
+async def _first_jobs(pool: WorkerPool) -> None:
+    """One job by each of the two workers, at the same time."""
+    turns = [Turn(Holder(uid, False), JobKind.GLANCE) for uid in (5, 6)]
+    await asyncio.gather(*(pool.run("pid", {}, turn=turn) for turn in turns))
 
 
 async def _held_open(pool: WorkerPool, store: Store) -> str:

@@ -46,7 +46,7 @@ def say_of_unrecorded(answer: dict[str, Any]) -> None:
     shares = [node["share"] for node in nodes]
     if not nodes or None in shares:
         return
-    # Those left out have less time than any that is here, and may be roots.
+    # Rows that are left out have less time than each of these, and may be roots.
     seen = sum(node["share"] for node in nodes if node["depth"] == 0) + answer["left_out"] * min(shares)
     if seen <= MOSTLY:
         least = "At least " if answer["left_out"] else ""
