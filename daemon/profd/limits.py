@@ -405,6 +405,7 @@ PROC_SIGHT_SECONDS: Final = 1.0  # that no child could be made is believed, unle
 PROC_WAIT_SECONDS_PER_UID: Final = 0.5  # for all processes of a user, in PROC_STUCK_SECONDS
 PROC_WAIT_SECONDS_ALL: Final = 2.0  # for all processes; beyond it each has PROC_WAIT_SECONDS_MIN
 PROC_WAIT_SECONDS_MIN: Final = 0.01
+PROC_STARVED_SECONDS: Final = 1.0  # in PROC_STUCK_SECONDS, of children without a core: held against nobody
 PROC_STUCK_SECONDS: Final = 5.0  # for which one that did not answer is not asked again
 PROC_STUCK_MAX: Final = 4096  # of them, and of their users, that are remembered
 PROC_STARTS_MAX: Final = 16_384  # processes whose start time is remembered

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -296,19 +297,36 @@ std::uint32_t kept_by(const Slot* slot) {
   return slot->requests[at].owner;
 }
 
-// Does it run, or want to? Its own stat answers: it execs nothing.
-bool runs(long pid) {
-  char path[32];
-  char text[128];
-  ::snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+// What a file of a child of ours says, with an end; "" where it cannot be read. It execs nothing, so that it answers.
+template <std::size_t N>
+const char* said_of(long pid, const char* name, char (&text)[N]) {
+  char path[48];
+  ::snprintf(path, sizeof path, "/proc/%ld/%s", pid, name);
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const ssize_t bytes = ::read(fd, text, sizeof text);
-  ::close(fd);
-  for (ssize_t at = bytes - 1; at > 1; --at) {
-    if (text[at - 2] == ')') return text[at] == 'R';
-  }
-  return false;
+  const ssize_t bytes = fd < 0 ? 0 : ::read(fd, text, N - 1);
+  if (fd >= 0) ::close(fd);
+  text[bytes < 0 ? 0 : bytes] = 0;
+  return text;
+}
+
+// Does it run, or want to?
+bool runs(long pid) {
+  char text[128];
+  const char* behind = ::strrchr(said_of(pid, "stat", text), ')');
+  return behind != nullptr && ::strncmp(behind, ") R", 3) == 0;
+}
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+// It wants to, and had a core for less than half of its time. (Of a wait that goes on the kernel says nothing.)
+bool starved(long pid, std::int64_t lived_ns) {
+  char text[96];
+  long long ran_ns = 0;
+  return runs(pid) && ::sscanf(said_of(pid, "schedstat", text), "%lld", &ran_ns) == 1 && 2 * ran_ns < lived_ns;
 }
 
 bool in_time(int pidfd, long pid, double seconds) {
@@ -397,7 +415,9 @@ Outcome ask(Slot* slot, double seconds, bool& reusable) {
     for (int at = 0; at < slot->count; ++at) slot->requests[at].answer = pid;
     return Outcome::NoChild;
   }
+  const std::int64_t began = now_ns();
   const bool late = !in_time(pidfd, pid, seconds);
+  const Outcome missed = late && starved(pid, now_ns() - began) ? Outcome::Starved : Outcome::GivenUp;
   if (late) call(__NR_pidfd_send_signal, pidfd, SIGKILL);
   if (!late || ended(pidfd, kKillMs)) {
     reap(pidfd);
@@ -405,12 +425,12 @@ Outcome ask(Slot* slot, double seconds, bool& reusable) {
     // look at its state. One that was in time was killed by somebody (the kernel, when memory ends) if it has not.
     const bool whole = slot->count == 0 || slot->requests[slot->count - 1].answer != -EINPROGRESS;
     if (!whole) drop_descriptors(slot);
-    return whole ? Outcome::Answered : Outcome::GivenUp;
+    return whole ? Outcome::Answered : missed;
   }
   const std::lock_guard<std::mutex> held(g_lock);
   g_abandoned.push_back({slot, pidfd, kept_by(slot)});
   reusable = false;
-  return Outcome::GivenUp;
+  return missed;
 }
 
 }  // namespace profd::host

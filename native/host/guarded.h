@@ -26,6 +26,7 @@ enum class Outcome : int {
   GivenUp = 1,  // it waited for longer than it may
   NoChild = 2,  // none could be made: errno in the results
   Refused = 3,  // the share of a user is used up: children that ask of that user's processes and cannot be killed
+  Starved = 4,  // given up, and its child had no core for most of that time: the host is busy
 };
 
 inline constexpr int kRequestsMax = 17;  // 16, and when it was

@@ -22,6 +22,7 @@ from profd import _host
 from profd.fairness.rare_line import RareLine
 from profd.limits import (
     PROC_SIGHT_SECONDS,
+    PROC_STARVED_SECONDS,
     PROC_STUCK_MAX,
     PROC_STUCK_SECONDS,
     PROC_WAIT_LOOP_SECONDS,
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 _ANSWERED: Final = 0
 _NO_CHILD: Final = 2
 _REFUSED: Final = 3
+_STARVED: Final = 4
 REQUESTS_MAX: Final = 16  # of one child (native/host/guarded.h)
 
 
@@ -72,6 +74,7 @@ class Patience:
         self._stuck: dict[int, tuple[float, float]] = {}  # pid -> until when, and what a look might take; oldest first
         self._waited: dict[int, float] = {}  # uid -> seconds
         self._total = 0.0
+        self._starved = 0.0  # seconds in vain of children that got no core
 
     def stuck(self, pid: int) -> bool:
         """It did not answer lately."""
@@ -116,6 +119,16 @@ class Patience:
                 self._waited[uid] = self._waited.get(uid, 0.0) + seconds
             self._total += seconds
 
+    def starved(self, pid: int, uid: int, seconds: float, most: float) -> None:
+        """In vain, as `waited`, by a child that got no core."""
+        with self._lock:
+            self._turn()
+            self._starved += seconds
+            if self._starved <= PROC_STARVED_SECONDS:
+                self._total += seconds
+                return
+        self.waited(pid, uid, seconds, most)
+
     def spend(self, uid: int) -> None:
         """Have nobody wait for this user's processes any more, for now."""
         with self._lock:
@@ -136,7 +149,7 @@ class Patience:
     def _turn(self) -> None:
         now = self._clock()
         if now - self._since >= PROC_STUCK_SECONDS:
-            self._since, self._total = now, 0.0
+            self._since, self._total, self._starved = now, 0.0, 0.0
             self._waited.clear()
 
 
@@ -204,7 +217,8 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     if outcome == _ANSWERED:
         patience.answered(pid)
     elif noted:
-        patience.waited(pid, uid, time.monotonic() - began, most)
+        missed = patience.starved if outcome == _STARVED else patience.waited
+        missed(pid, uid, time.monotonic() - began, most)
     return answers or [-errno.EINPROGRESS] * len(requests)
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from profd import _host
 from profd.errors import Exhausted, NotFound
 from profd.limits import (
+    PROC_STARVED_SECONDS,
     PROC_STUCK_SECONDS,
     PROC_WAIT_LOOP_SECONDS,
     PROC_WAIT_SECONDS,
@@ -34,6 +36,14 @@ needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
 USER = 61234
 BYTES = 4 << 20  # a millisecond or more, which is what a look waits at least
 LOOKS = 300
+FULL = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+os.write(1, b"x")
+while True:
+    pass
+"""
 KTHREADD, GONE = 2, (1 << 22) + 1
 
 
@@ -300,6 +310,49 @@ def test_those_that_did_not_answer_are_counted_by_their_users() -> None:
     assert procfs.silent_of({uid + 1}) == 0
     guarded.patience.answered(mine)
     assert (procfs.silent_of(None), procfs.silent_of({uid})) == before
+
+
+def test_a_busy_host_is_no_fault_of_a_process_or_its_user() -> None:
+    clock = Clock()
+    patience = Patience(clock)
+    patience.starved(1, USER, PROC_STARVED_SECONDS, PROC_WAIT_SECONDS)
+    assert not patience.stuck(1)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+    patience.starved(1, USER, PROC_WAIT_SECONDS, PROC_WAIT_SECONDS)  # more than is nobody's
+    assert patience.stuck(1)
+    clock.now += PROC_STUCK_SECONDS
+    patience.starved(1, USER, PROC_STARVED_SECONDS, PROC_WAIT_SECONDS)
+    assert not patience.stuck(1)
+
+
+@pytest.fixture
+def full_core() -> Iterator[int]:
+    """One where a process of a real-time class runs all the time: others get a twentieth of it."""
+    core = max(os.sched_getaffinity(0))
+    words = [sys.executable, "-c", FULL, str(core)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as burner:
+        assert burner.stdout is not None
+        if burner.stdout.read(1) != b"x":
+            pytest.skip("real-time classes are refused here")
+        yield core
+        burner.kill()
+
+
+def test_a_child_that_gets_no_core_is_told_from_a_process_that_does_not_answer(full_core: int) -> None:
+    """The asking thread is above that process, and its children are of the usual class."""
+
+    def ask() -> list[int]:
+        os.sched_setaffinity(0, {full_core})
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(2))
+        found: list[int] = []
+        while len(found) < LOOKS and guarded._STARVED not in found:
+            found.append(_host.ask([(int(Operation.RECORD), "/proc/self/stat", 4096)], PROC_WAIT_SECONDS_MIN)[0])
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        outcomes = thread.submit(ask).result()
+    assert outcomes[-1] == guarded._STARVED
+    assert {*outcomes} <= {guarded._ANSWERED, guarded._STARVED}
 
 
 def test_answers_that_are_whole_when_time_is_up_are_answers(tmp_path: Path) -> None:
