@@ -16,6 +16,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
+from profd.disk.amounts import amount
 from profd.disk.files import disk
 from profd.errors import DiskFull, Exhausted
 from profd.limits import DISK_FREE_BYTES_MIN, DISK_FREE_SHARE_MIN, DISK_STEP_BYTES, DISK_UID_SHARE
@@ -119,8 +120,8 @@ class Space:
             left = self._left(claim.urgency, claim)
             if least > left:
                 raise DiskFull(
-                    f"{claim.what} needs {least} more bytes on the filesystem of {self._directory}, where "
-                    f"{max(0, left)} may be written: free space (`profctl list`, `profctl rm`), then try again"
+                    f"{claim.what} needs {amount(least)} more on the filesystem of {self._directory}, where "
+                    f"{amount(max(0, left))} may be written: free space (`profctl list`, `profctl rm`), then try again"
                 )
             theirs = sum(other.written + other.ahead for other in self._claims if other.uid == claim.uid)
             share = int(self._uid_share * (left + self._being_written()))
@@ -128,8 +129,9 @@ class Space:
                 share = theirs + left
             if theirs + least > share:
                 raise Exhausted(
-                    f"{claim.what} needs {least} more bytes, and your unfinished imports and captures hold {theirs} of "
-                    f"the {share} that one user may hold on the filesystem of {self._directory}: wait for them to end"
+                    f"{claim.what} needs {amount(least)} more, and your unfinished imports and captures hold "
+                    f"{amount(theirs)} of the {amount(share)} that one user may hold on the filesystem of "
+                    f"{self._directory}: wait for them to end"
                 )
             if most is None:  # of a small disk a small step: what one has and does not use others lack
                 most = least + min(DISK_STEP_BYTES, left // _STEPS)

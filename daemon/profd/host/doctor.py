@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from profd.disk.amounts import amount
 from profd.gpu import pm_sampling
 from profd.gpu.checks import GpuChecks
 from profd.gpu.nvml import Nvml
@@ -239,7 +240,7 @@ class Examiner:
     def _disk(self) -> Finding:
         found = os.statvfs(self.config.state_dir)
         free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        detail = f"{free / GiB:.1f} of {total / GiB:.1f} GiB free under {self.config.state_dir}"
+        detail = f"{amount(free)} of {amount(total)} free under {self.config.state_dir}"
         if free < total * DISK_FREE_SHARE_MIN:
             share = f"{DISK_FREE_SHARE_MIN:.0%}"
             return Finding(

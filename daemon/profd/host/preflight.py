@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from profd.capture.switch import Switch
+from profd.disk.amounts import amount
 from profd.errors import BadInput, ProfdError
 from profd.host.config import Config
 from profd.host.doctor import Finding, tried
@@ -22,7 +23,7 @@ from profd.host.instance import check_one_filesystem, check_ours, listener
 from profd.kernel import identity
 from profd.kernel.capabilities import effective
 from profd.kernel.privileges import how_to_grant, missing, told
-from profd.limits import DISK_FREE_SHARE_MIN, GiB
+from profd.limits import DISK_FREE_SHARE_MIN
 
 _ANSWER_SECONDS: Final = 2.0
 _PAGE_BYTES_MAX: Final = 1 << 20  # of metrics that are read
@@ -110,14 +111,14 @@ class Preflight:
         path = next(folder for folder in (self.config.state_dir, *self.config.state_dir.parents) if folder.is_dir())
         found = os.statvfs(path)
         free, total = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-        detail = f"{free / GiB:.1f} of {total / GiB:.1f} GiB free"
+        detail = f"{amount(free)} of {amount(total)} free"
         if free < total * DISK_FREE_SHARE_MIN:
             fix = f"free space: new captures are refused below {DISK_FREE_SHARE_MIN:.0%}"
             return Finding("disk", "warning", detail, fix)
         bound = self.config.store_bytes
         if bound is not None and bound > total:
             fix = "lower store_bytes, or give the state directory a larger filesystem"
-            return Finding("disk", "warning", f"{detail}; store_bytes allows {bound / GiB:.1f} GiB", fix)
+            return Finding("disk", "warning", f"{detail}; store_bytes allows {amount(bound)}", fix)
         return Finding("disk", "ok", detail)
 
     def _metrics(self) -> Finding:

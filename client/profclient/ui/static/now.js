@@ -59,7 +59,7 @@ export function nowPage() {
     show.ended(done.map((one) => [one.capture, one]));
     const held = new Map(live.flatMap((one) => one.targets.filter((/** @type {any} */ target) => target.passed.length)
       .map((/** @type {any} */ target) => [target.pid, one.capture])));
-    show.processes([...processes.values()].sort((a, b) => a.pid - b.pid).map((one) => [one.pid, asHeld(one, held.get(one.pid) ?? null)]));
+    show.processes([...processes.values()].sort((a, b) => place(a) - place(b) || a.pid - b.pid).map((one) => [one.pid, asHeld(one, held.get(one.pid) ?? null)]));
     fill(counts.running, live.length ? null : "Nothing is recorded.");
     fill(counts.ended, done.length ? null : "No capture yet.");
     const more = leftOut ? ` ${whole(leftOut)} more are not shown: profctl ps lists them.` : "";
@@ -135,6 +135,9 @@ function asHeld(row, capture) {
   if (since.get(row)?.capture !== capture) since.set(row, { ...row, capture, state: capture ? "recording" : "ready" });
   return since.get(row);
 }
+
+/** Which processes stand above which others: those that are attached, and below those of which nothing can be had. @param {any} row */
+const place = (row) => (row.sources.includes("sdk") ? 0 : row.state === "untraceable" ? 2 : 1);
 
 const readOnly = () =>
   h("p", { class: "dim" }, "This page looks, and changes nothing. ", h("code", {}, "profctl ui --write now"), " begins and ends captures here, ",

@@ -31,7 +31,7 @@ def test_what_one_is_promised_no_other_is() -> None:
     first, second, third = (disk.space.claim(uid, "it") for uid in (1, 2, 3))
     assert first.hold(0, 400, 500) == 500
     assert second.hold(0, 1, 1000) == 500
-    with pytest.raises(DiskFull, match=r"it needs 1 more bytes .* where 0 may be written: free space"):
+    with pytest.raises(DiskFull, match=r"it needs 1 byte more .* where 0 bytes may be written: free space"):
         third.hold(0, 1)
     first.close()
     assert third.hold(0, 1, 100) == 100
@@ -51,7 +51,7 @@ def test_one_user_has_half_and_is_told(tmp_path: Path) -> None:
     first, second = disk.space.claim(1, "an import"), disk.space.claim(1, "another")
     disk.write(first, 300)
     assert second.hold(0, 100, 1000) == 200
-    with pytest.raises(Exhausted, match=r"another needs 201 .* hold 300 of the 500 that one user may hold"):
+    with pytest.raises(Exhausted, match=r"another needs 201 bytes more, .* hold 300 bytes of the 500 bytes that"):
         second.hold(0, 201)
     assert disk.space.claim(2, "it").hold(0, 500) == 500
 

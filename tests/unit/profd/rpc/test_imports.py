@@ -73,6 +73,6 @@ async def test_a_file_comes_slowly_while_an_answer_is_awaited(monkeypatch: pytes
 
 async def test_nothing_is_written_that_there_is_no_room_for() -> None:
     file = io.BytesIO()
-    with pytest.raises(DiskFull, match="this import needs 60 more bytes"):
+    with pytest.raises(DiskFull, match="this import needs 60 bytes more"):
         await received(sent(bytes(50), bytes(60)), file, claim(100 - 50), ALICE)
     assert len(file.getvalue()) == 50
