@@ -13,7 +13,8 @@ from soak import victims
 from soak.rig import Rig
 
 _PATIENCE_SECONDS: Final = 90.0  # an agent that has lost its daemon tries again for 15 s
-_PASSING: Final = ("traces/.*", "gates/*/in/*", "gates/*/out/.*", "gates/*/out/tmp/*")
+_PASSING: Final = ("traces/.*", "gates/*/out/.*", "gates/*/out/tmp/*")
+_LINKS: Final = "gates/*/in/**/*"  # their directories stay
 _WORKERS: Final = 2
 _WAITING: Final = ("streamer", "porter", "dropper", "errand")  # for more of the same user
 _SHARED: Final = Path("/dev/shm")
@@ -58,6 +59,7 @@ def _files(rig: Rig, sockets: frozenset[str]) -> Iterator[str]:
     state = rig.found.running.state_dir
     for pattern in _PASSING:
         yield from (f"{path} is left" for path in state.glob(pattern))
+    yield from (f"{path} is left" for path in state.glob(_LINKS) if not path.is_dir())
     for file in state.glob("journal/*/*/[!.]*"):
         if file.stat().st_size:  # an empty one waits for a program that may come back
             yield f"{file} is left"

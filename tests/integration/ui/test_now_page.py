@@ -121,7 +121,8 @@ def test_a_capture_begun_here_passes_and_its_trace_opens(now: Now, tmp_path: Pat
 def test_attached_processes_stand_above_others(now: Now) -> None:
     rows = now.tab.locator(".now tbody tr")
     with running(f"import profclient\nprofclient.attach()\n{SPIN}", env=now.daemon.environ) as attached:
-        rows.filter(has=now.tab.get_by_role("cell", name="sdk", exact=False)).first.wait_for()
+        box = now.tab.get_by_role("checkbox", name=f"Record {attached.pid}", exact=True)
+        rows.filter(has=box).filter(has_text="sdk").wait_for()
         pids = [int(row.get_by_role("checkbox").get_attribute("value")) for row in rows.all()]
     assert pids.index(attached.pid) < pids.index(now.job.pid)
     assert attached.pid > now.job.pid  # the order of pids, which holds among those of a kind

@@ -196,16 +196,19 @@ def test_a_full_queue_of_calls_is_waited_for(stopped_daemon, monkeypatch, ask):
 @pytest.mark.slow
 def test_what_can_be_sent_once_waits_for_a_full_queue_beforehand(stopped_daemon, monkeypatch):
     daemon, client = stopped_daemon
-    ready = grpc.channel_ready_future
+    ready = client._await_connection
 
-    def waiting(channel):
+    def waiting(seconds):
         daemon.process.send_signal(signal.SIGCONT)
-        return ready(channel)
+        return ready(seconds)
 
-    monkeypatch.setattr(grpc, "channel_ready_future", waiting)
+    monkeypatch.setattr(client, "_await_connection", waiting)
     whole = b'{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
     pieces = (trace_pb2.ImportChunk(filename="t.json", data=piece) for piece in (whole[:40], whole[40:]))
+    others = {*threading.enumerate()}
     assert client.call(client.traces.Import, pieces).trace.events == 1
+    left = [thread.name for thread in {*threading.enumerate()} - others if thread.name.endswith("(_run)")]
+    assert left == []  # of gRPC: it would end with a traceback when the command does
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def heat(*rows: list[float | None], of: str = "work") -> dict[str, Any]:
 def test_the_map_is_darker_where_a_rank_is_later(capsys: pytest.CaptureFixture[str]) -> None:
     print_heat(heat([0.0, 0.05, 0.2, 0.4, 0.9, None], [-0.5] * 6))
     *scale, first, second = capsys.readouterr().out.splitlines()
-    assert " ".join(scale).endswith("a column is a step, 5 to 10")
+    assert " ".join(" ".join(scale).split()).endswith("a column is a step, 5 to 10")
     assert first == "rank 0  ·░▒▓█ "
     assert second == "rank 1  ······"
 

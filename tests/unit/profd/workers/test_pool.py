@@ -60,7 +60,7 @@ async def test_what_a_question_writes_aside_has_a_place_in_the_ledger(tmp_path: 
     space = Space(tmp_path, measure=lambda: (free, 10 * free))
     pool.claim = lambda uid: space.claim(uid, "what this question writes aside")
     question = Turn(Holder(5, False), JobKind.LONG)
-    with pytest.raises(Exhausted, match="what this question writes aside needs 1 more"):
+    with pytest.raises(Exhausted, match="what this question writes aside needs 1 byte more"):
         await pool.run("aside", {"bytes": free}, turn=question)
     assert space.statistics().promised == 0
     assert (await pool.run("echo", {}, turn=question))["args"] == {}

@@ -82,7 +82,7 @@ def test_little_space_left(tmp_path: Path) -> None:
     append(file, chunk_bytes(body=bytes(304)))  # 400 bytes
     free[0] = 2080
     append(file, chunk_bytes(body=b""))  # 96, and 4 * 496
-    with pytest.raises(JournalFull, match="2080 may be written"):
+    with pytest.raises(JournalFull, match="2 KiB may be written"):
         append(file, chunk_bytes(body=b""))
     file.close()
     assert (tmp_path / "f").stat().st_size == 496
