@@ -162,7 +162,7 @@ class Daemon:
 
         By a call that asks nothing: gRPC's own way keeps a thread, which prints a traceback when the channel is closed.
         """
-        check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        check = self._channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
         try:
             check(b"", timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
