@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Job:
     quiet: str = r"(?!)"
     cpu_seconds: float = 0.0  # once it has ended: its own and that of children that it waited for
     begun: float = field(default_factory=time.monotonic)
+    _reaping: threading.Lock = field(default_factory=threading.Lock)  # its end is heard once, by whoever comes first
 
     @property
     def pid(self) -> int:
@@ -49,12 +51,7 @@ class Job:
 
     def over(self) -> bool:
         """Whether it has ended. One that is far beyond its time is looked into, then killed."""
-        if self.popen.returncode is not None:
-            return True
-        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        if pid:
-            self.popen.returncode = os.waitstatus_to_exitcode(status)
-            self.cpu_seconds = usage.ru_utime + usage.ru_stime
+        if self._reaped(os.WNOHANG):
             return True
         if time.monotonic() > self.ends_by + STALLED_SECONDS:
             self.look_into()
@@ -62,6 +59,16 @@ class Job:
             self._note("kindness: it was stalled and has been killed")
             return True
         return False
+
+    def _reaped(self, options: int) -> bool:
+        """Whether it has ended; `options` of wait4(2)."""
+        with self._reaping:
+            if self.popen.returncode is None:
+                pid, status, usage = os.wait4(self.pid, options)
+                if pid:
+                    self.popen.returncode = os.waitstatus_to_exitcode(status)
+                    self.cpu_seconds = usage.ru_utime + usage.ru_stime
+            return self.popen.returncode is not None
 
     def tell(self) -> None:
         """Tell it to end."""
@@ -76,8 +83,7 @@ class Job:
         """Kill it and its session; for the end of a run."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        if self.popen.returncode is None:
-            self.popen.wait()
+        self._reaped(0)
         self.tell()  # nobody reads that any more
 
     def harm(self) -> str:

@@ -152,10 +152,11 @@ async def test_a_window_that_begins_later_is_of_the_program_that_was_accepted(pa
         begins = time.time_ns() + 2_000_000_000
         asked = request(target.job.pid, seconds=1, start_at_ns=begins, native=native)
         record = await parts.manager.start(nobody, asked)
+        await until(parts.manager, record.id, lambda r: r.state is State.ARMED)
         await asyncio.to_thread(target.say, "setuid")  # in its window, on a machine as slow as that
         record = await ended(parts.manager, record.id)
     target_record = record.targets[0]
-    assert (target_record.state, target_record.reason) == (State.FAILED, Reason.TARGET_ENDED)
+    assert (target_record.state, target_record.reason) == (State.FAILED, Reason.TARGET_ENDED), target_record.message
     assert "another program" in target_record.message
     assert parts.store.newest_first() == []
     await parts.manager._book.flush()

@@ -16,6 +16,9 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import PySpyRecorder
 from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.where import stacks
+from profd.targets import procfs
+from profd.targets.identity import Accepted
+from profd.targets.process import ProcessId
 
 from tests.support import other_program
 from tests.support.other_program import NOBODY, Target, needs_setuid
@@ -177,6 +180,39 @@ async def test_one_that_becomes_private_before_it_is_accepted(source: PySpySourc
         assert list(tmp_path.iterdir()) == []
         with pytest.raises(Denied, match="not dumpable"):
             await stacks(process)
+
+
+@pytest.fixture
+def execs_as_it_is_accepted(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two facts of the look that accepts it, so that it seems to be nobody's, and private."""
+    accept, files_of = Accepted.__init__, procfs.files_of
+
+    def owner(pid: int) -> int:
+        monkeypatch.setattr(procfs, "files_of", files_of)
+        target.say("setuid")
+        return files_of(pid)
+
+    def accepting(accepted: Accepted, process: ProcessId, uid: int) -> None:
+        monkeypatch.setattr(procfs, "files_of", owner)
+        accept(accepted, process, uid)
+
+    monkeypatch.setattr(Accepted, "__init__", accepting)
+
+
+@pytest.mark.usefixtures("execs_as_it_is_accepted")
+async def test_one_that_execs_as_it_is_accepted(source: PySpySource, target: Target, tmp_path: Path) -> None:
+    """It is told as any exec: the rights that it seems to have are of no program that there was."""
+    session = Session("capture", tmp_path, asyncio.Event(), lambda state, doing: None)
+    recording = await source.record(target.process(), SHORT, session)
+    assert (recording.state, recording.reason) == (State.FAILED, Reason.TARGET_ENDED)
+    assert "another program" in recording.message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("execs_as_it_is_accepted")
+async def test_stacks_of_one_that_execs_as_it_is_accepted(target: Target) -> None:
+    with pytest.raises(NotFound, match="another program"):
+        await stacks(target.process())
 
 
 async def test_its_own_program_is_sampled(source: PySpySource, target: Target, tmp_path: Path) -> None:

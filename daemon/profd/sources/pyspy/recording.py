@@ -201,7 +201,7 @@ class PySpyRecorder:
     def _refusal(self) -> Recording | None:
         standing = self._accepted.standing()
         if standing is Standing.CHANGED:
-            return self._moved_on()
+            return self.moved_on()
         if standing is Standing.ENDED:
             return Recording(State.FAILED, Reason.TARGET_ENDED, f"{self._name} has ended before its capture.")
         if self._target.stopped():
@@ -344,7 +344,7 @@ class PySpyRecorder:
         full = tool.full(pyspy.pid, self._sampling.native)
         return Seen(at_ns, standing, full, tool.sampler_cpu_seconds(pyspy))
 
-    def _moved_on(self) -> Recording:
+    def moved_on(self) -> Recording:
         """Data that was read of another program is nobody's to see."""
         self._file.unlink(missing_ok=True)
         reason = Reason.TARGET_SILENT if self._accepted.silent else Reason.TARGET_ENDED
@@ -379,7 +379,7 @@ class PySpyRecorder:
         """The outcome, from the sampler's end, its words and its file."""
         recording = Recording(start_ns=self._began_ns or None, end_ns=self._ended_ns or None)
         if self._standing is Standing.CHANGED:
-            return self._moved_on()
+            return self.moved_on()
         if not self._began.is_set():
             return self._never_began(recording, status)
         size = self._file.stat().st_size if self._file.exists() else 0

@@ -176,11 +176,12 @@ class PySpySource(Source):
             why = await asyncio.to_thread(accepted.hold)
             if why:
                 return Recording(State.REFUSED, Reason.NOT_PERMITTED, why)
-            now = permission_now(process, accepted, self._rights or Rights.mine())
-            if not now.can:
-                return _refused(now, plan)
             sampling = _sampling(options)
             recorder = PySpyRecorder(self._program, process, sampling, session, accepted, self.starts, cores)
+            now = permission_now(process, accepted, self._rights or Rights.mine())
+            if not now.can:  # of the program that was accepted, or in the middle of an exec
+                same = await asyncio.to_thread(lambda: accepted.same)
+                return _refused(now, plan) if same else recorder.moved_on()
             recording = await recorder.run()
         recording.versions[recorder.reader] = self._version if recorder.reader is Reader.PY_SPY else __version__
         if process.framework == "torch" and not options.source and recording.reason is Reason.NONE:

@@ -66,6 +66,7 @@ async def _stacks(target: Target, native: bool, accepted: Accepted) -> list[Thre
         raise Denied(unable)
     now = permission_now(target.process, accepted, Rights.mine())
     if not now.can:
+        await asyncio.to_thread(_check, accepted)
         raise Denied(f"{now.reason} {now.fix}")
     how = "--native" if native else _UNPAUSED
     stopped = await asyncio.to_thread(target.stopped)  # before the look: py-spy stops it, too, for native frames
