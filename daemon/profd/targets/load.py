@@ -21,6 +21,7 @@ from profd.targets.process import Process
 LEAST_NS: Final = 100_000_000
 """A shorter stretch says little: of a thread that runs the kernel counts in ticks of 1 to 10 ms."""
 AFTER_SECONDS: Final = 5.0
+_ORDERED_SECONDS: Final = 0.02  # until the first look, which would keep the order waiting for the interpreter
 
 _Thread = tuple[int, int, int, int]  # ran, queued, waits, preemptions
 _NEW: Final[_Thread] = (0, 0, 0, 0)
@@ -66,36 +67,47 @@ def between(first: ThreadCounts | None, last: ThreadCounts | None) -> Stretch | 
 
 
 class LoadWatch:
-    """The looks at one process, from when it is to be recorded; a second call of any changes nothing."""
+    """The looks at one process, from when it is to be recorded; a second call of any changes nothing. On an event loop.
+
+    A window that opens at once has nothing before it to look at.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._looks: list[Future[ThreadCounts | None]] = [self._look()]
+        self._ordered: Future[ThreadCounts | None] | None = None
+        self._began: Future[ThreadCounts | None] | None = None
+        self._ended: Future[ThreadCounts | None] | None = None
+        self._ordering = asyncio.get_running_loop().call_later(_ORDERED_SECONDS, self._order)
         self.ended_at: float | None = None  # of the monotonic clock: the window's end
 
     def begin(self) -> None:
         """Its window is open."""
-        if len(self._looks) == 1:
-            self._looks.append(self._look())
+        if self._began is None:
+            self._ordering.cancel()
+            self._began = self._look()
 
     def end(self) -> None:
-        """It is over."""
-        if len(self._looks) == 2:
-            self._looks.append(self._look())
+        """It is over; nothing of one that was not open."""
+        if self._began is not None and self._ended is None:
+            self._ended = self._look()
             self.ended_at = time.monotonic()
 
     async def load(self) -> Load:
         """All but what comes after; nothing of a window that never was open."""
         self.end()
-        if len(self._looks) < 3:
-            return Load()
-        ordered, began, ended = await asyncio.gather(*map(asyncio.wrap_future, self._looks))
+        ordered, began, ended = [await _counts(look) for look in (self._ordered, self._began, self._ended)]
         return Load(between(ordered, began), between(began, ended))
 
     async def complete(self, load: Load) -> Load:
         """With what came after, until now."""
-        ended = await asyncio.wrap_future(self._looks[2])
-        return replace(load, after=between(ended, await asyncio.wrap_future(self._look())))
+        return replace(load, after=between(await _counts(self._ended), await _counts(self._look())))
+
+    def _order(self) -> None:
+        self._ordered = self._look()
 
     def _look(self) -> Future[ThreadCounts | None]:
         return looks.submit(self._process.uid, count, self._process)
+
+
+async def _counts(look: Future[ThreadCounts | None] | None) -> ThreadCounts | None:
+    return None if look is None else await asyncio.wrap_future(look)

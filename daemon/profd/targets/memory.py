@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -24,6 +25,7 @@ _V1_UNLIMITED: Final = 1 << 60
 _MOUNTS_BYTES: Final = 1 << 20
 _PAGE: Final = resource.getpagesize()
 _AT_A_TIME: Final = 16  # processes, a few ms, between which other users have their turns
+_FRESH_SECONDS: Final = 0.02
 
 
 class Bound(Enum):
@@ -65,6 +67,7 @@ class MemoryLimits:
         self._proc = proc
         self._mounts: list[_Mount] | None = None
         self._seen: Mapping[int, list[Room]] = {}
+        self._last: tuple[float, Mapping[int, list[Room]]] = 0.0, {}  # when, of the monotonic clock, and what
 
     def rooms(self, pid: int) -> list[Room]:
         """The limits of this process, as far as they can be read."""
@@ -84,11 +87,17 @@ class MemoryLimits:
     async def ahead(self, uid: int, pids: Sequence[int], together: int) -> contextlib.AbstractContextManager[None]:
         """Look at these for a user now; within the block, in which nothing may be awaited, `rooms` and `left` say what
         was seen. `together`: processes that are looked at for the same request.
+
+        A look of the moments before is not made again: a capture would look twice before its process records.
         """
+        at, last = self._last
+        if time.monotonic() - at < _FRESH_SECONDS and last.keys() >= set(pids):
+            return self._as_seen(last)
         seen: dict[int, list[Room]] = {}
         for first in range(0, len(pids), _AT_A_TIME):
             some = pids[first : first + _AT_A_TIME]
             seen.update(zip(some, await first_looks.look(uid, together, self._read_all, some), strict=True))
+        self._last = time.monotonic(), seen
         return self._as_seen(seen)
 
     def _read_all(self, pids: Sequence[int]) -> list[list[Room]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import pytest
 from profd.model.load import Load, Stretch
@@ -13,7 +15,7 @@ from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
 
 from tests.support import python_jobs
-from tests.support.waiting import until
+from tests.support.waiting import eventually, until
 
 MS = 1_000_000
 NOBODY = Process(ProcessId((1 << 22) - 3, 1), ppid=1, uid=0, gid=0, user="root", command="gone")
@@ -50,20 +52,20 @@ def stretch_of(process: Process) -> Stretch:
     return found[0]
 
 
-def passed(watch: LoadWatch, process: Process) -> None:
-    """Such a stretch, from the last look on."""
-    until(watch._looks[-1].done, "the look has been taken")
-    stretch_of(process)
+async def passed(look: Callable[[], Future[ThreadCounts | None] | None], process: Process) -> None:
+    """Such a stretch, from this look on."""
+    await eventually(lambda: (found := look()) is not None and found.done())
+    await asyncio.to_thread(stretch_of, process)
 
 
 async def test_before_during_and_after(process: Process) -> None:
     watch = LoadWatch(process)
-    passed(watch, process)
+    await passed(lambda: watch._ordered, process)
     watch.begin()
-    passed(watch, process)
+    await passed(lambda: watch._began, process)
     watch.end()
     known = await watch.load()
-    passed(watch, process)
+    await passed(lambda: watch._ended, process)
     whole = await watch.complete(known)
     assert (whole.before, whole.during) == (known.before, known.during)
     assert known.after is None
@@ -71,6 +73,26 @@ async def test_before_during_and_after(process: Process) -> None:
         assert each is not None
         assert 50 * MS < each.cpu_ns <= 2 * each.lasted_ns + 20 * MS
         assert each.waits > 20
+
+
+async def test_before_a_window_that_opens_at_once_nothing_is_looked_at(process: Process) -> None:
+    watch = LoadWatch(process)
+    watch.begin()
+    assert watch._ordering.cancelled()
+    await passed(lambda: watch._began, process)
+    known = await watch.load()
+    assert known.before is None
+    assert known.during is not None
+
+
+async def test_what_ends_before_its_window_is_looked_at_all_the_same(process: Process) -> None:
+    """As each report of a state before it: the window may still open."""
+    watch = LoadWatch(process)
+    watch.end()
+    await passed(lambda: watch._ordered, process)
+    watch.begin()
+    await passed(lambda: watch._began, process)
+    assert (await watch.load()).before is not None
 
 
 async def test_of_a_window_that_was_never_open_nothing_is_known(process: Process) -> None:

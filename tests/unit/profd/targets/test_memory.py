@@ -7,6 +7,7 @@ import resource
 from pathlib import Path
 
 import pytest
+from profd.targets import memory as memory_module
 from profd.targets.memory import Bound, MemoryLimits, Room
 
 PAGE = resource.getpagesize()
@@ -171,3 +172,23 @@ async def test_what_was_seen_ahead_is_said_within_the_block(machine: Machine, pi
         assert memory.rooms(7) == [Room(Bound.HOST, 50 * 1024, name="host")]
         assert (memory.left(7), memory.left(8)) == (50 * 1024, 10 * 1024)
     assert memory.left(7) == 10 * 1024
+
+
+async def test_a_look_of_the_moments_before_is_not_made_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(memory_module.time, "monotonic", lambda: now[0])
+    machine.write("proc/7/cgroup", "")
+    machine.write("proc/meminfo", "MemAvailable: 50 kB\n")
+    memory = MemoryLimits(machine.root / "proc")
+    await memory.ahead(4242, [7, 8], 2)
+    machine.write("proc/meminfo", "MemAvailable: 10 kB\n")
+    with await memory.ahead(4242, [8], 1):
+        assert memory.left(8) == 50 * 1024
+    with await memory.ahead(4242, [8, 9], 2):  # of one nothing is known
+        assert memory.left(8) == 10 * 1024
+    machine.write("proc/meminfo", "MemAvailable: 5 kB\n")
+    now[0] += 2 * memory_module._FRESH_SECONDS
+    with await memory.ahead(4242, [8], 1):
+        assert memory.left(8) == 5 * 1024
