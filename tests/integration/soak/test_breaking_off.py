@@ -27,8 +27,9 @@ Running = tuple[Rig, Callable[[], None]]
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp")))  # for socket paths
+    # The folder outlives the run, as a run's own does: lanes look at their programs' logs when these have been ended.
+    with tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp") as name, ExitStack() as stack:  # for socket paths
+        folder = Path(name)
         folder.chmod(0o755)
         ledger = counts.ledger(folder / "soak", folder / "kept.jsonl")
         one = stack.enter_context(rig(folder, ledger, random.Random(1)))
@@ -45,10 +46,12 @@ def one(running: Running) -> Rig:
     return running[0]
 
 
-def lane(one: Rig, job: Job) -> threading.Thread:
-    """What a lane does that waits for its program."""
+def lane(one: Rig, job: Job, begins: threading.Event | None = None) -> threading.Thread:
+    """What a lane does that waits for its program; `begins`: it looks at nothing before that is set."""
 
     def wait() -> None:
+        if begins is not None:
+            begins.wait()
         until(job.over, "it ends")
         one.forget(job)
         one.judge("sdk", "partial", 0, Verdict(1, 0), "what it had recorded went with it")
@@ -79,8 +82,13 @@ def test_the_killer_leaves_alone_whom_a_lane_has_just_reaped(one: Rig) -> None:
 
 
 def test_programs_that_we_end_are_not_harmed(running: Running) -> None:
+    """A lane may hear of the end at once, or come to look when all has been ended."""
     one, break_off = running
-    waiting, faults = lane(one, one.start("spin")), len(one.faults)
+    over = threading.Event()
+    lanes, faults = [lane(one, one.start("spin")), lane(one, one.start("spin"), over)], len(one.faults)
     break_off()
-    waiting.join()
+    over.set()
+    for waiting in lanes:
+        waiting.join()
+    assert not one.jobs, "each lane has looked at its program"
     assert len(one.faults) == faults
