@@ -70,6 +70,17 @@ class Job:
                     self.cpu_seconds = usage.ru_utime + usage.ru_stime
             return self.popen.returncode is not None
 
+    def kill(self) -> bool:
+        """Whether SIGKILL has met it: once it was reaped, its pid may be another's."""
+        with self._reaping:
+            if self.popen.returncode is not None:
+                return False
+            try:
+                os.kill(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return False
+            return True
+
     def tell(self) -> None:
         """Tell it to end."""
         if self.popen.stdin is not None:

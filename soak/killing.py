@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from typing import Final
 
@@ -55,16 +53,8 @@ class Killer:
             if not there:
                 return False
             job = chance.choice(there)
-            try:
-                pidfd = os.pidfd_open(job.pid)
-            except ProcessLookupError:  # its lane has just reaped it, and is about to forget it
-                return False
             self._rig.killed.add(job.pid)  # first: its lane looks at it all the time
-            try:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            except ProcessLookupError:
+            if not job.kill():  # its lane has just reaped it, and is about to forget it
                 self._rig.killed.discard(job.pid)
                 return False
-            finally:
-                os.close(pidfd)
         return True

@@ -140,4 +140,12 @@ def traced(answer):
 
 
 def relays_of(node):
-    return [pid for pid in node.pids() if b"profclient.relay" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in node.pids() if b"profclient.relay" in command_line(pid)]
+
+
+def command_line(pid):
+    """Nothing of one that has ended by now, before its file is opened or while it is read."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
