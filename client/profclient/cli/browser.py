@@ -117,8 +117,9 @@ def _desktop_reads_our_files() -> bool:
 def _default_of(kind: str) -> str:
     """The desktop file of the program that opens this kind; empty where nobody knows."""
     try:
+        command = ["xdg-mime", "query", "default", kind]
         asked = subprocess.run(
-            ["xdg-mime", "query", "default", kind], capture_output=True, text=True, timeout=_ASKING_SECONDS
+            command, capture_output=True, text=True, errors="replace", timeout=_ASKING_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

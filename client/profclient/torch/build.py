@@ -54,7 +54,10 @@ class Torch:
 def ask(python: str) -> Torch:
     """The torch of this Python. Raises NotFoundError, UsageError."""
     try:
-        done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False)
+        asked = [python, "-c", _ASK]
+        done = subprocess.run(
+            asked, capture_output=True, text=True, errors="replace", timeout=_ASK_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{python} cannot be run: {error}") from None
     line = next((line for line in done.stdout.splitlines() if line.startswith("PROFD ")), "")
@@ -226,7 +229,7 @@ def _compile_cuda(torch: Torch, chosen: list[str], library: Path) -> str:
 
 
 def _version(chosen: list[str]) -> str:
-    done = subprocess.run([*chosen, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*chosen, "--version"], capture_output=True, text=True, errors="replace", check=False)
     return (done.stdout.splitlines() or [chosen[0]])[0]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -18,4 +18,16 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         await asyncio.wait([running])
         if not running.cancelled():
             running.exception()  # seen; the cancellation is what the caller gets
+        raise
+
+
+async def or_undone(making: Coroutine[Any, Any, T], undo: Callable[[T], None]) -> T:
+    """What it has made, for the caller to remove. Of a cancelled caller nobody learns its name: a thread undoes it."""
+    running = asyncio.ensure_future(making)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled() and running.exception() is None:
+            await to_the_end(asyncio.to_thread(undo, running.result()))
         raise

@@ -17,7 +17,7 @@ import msgspec
 
 from profd.disk.space import Claim, Urgency
 from profd.errors import BadInput, ProfdError
-from profd.fairness.to_the_end import to_the_end
+from profd.fairness.to_the_end import or_undone, to_the_end
 from profd.limits import DISK_LOOK_SECONDS, DISK_STEP_BYTES, TRACE_FILE_BYTES_MAX
 from profd.model.capture import Phase
 from profd.model.text import printable_text
@@ -103,7 +103,7 @@ async def ingest(
     meta.created_ns = meta.created_ns or time.time_ns()
     meta.title = printable_text(meta.title, _TITLE_CHARACTERS)
     urgency = Urgency.STORING if meta.capture and meta.source != "import" else Urgency.NEW
-    staging = await asyncio.to_thread(store.staging, urgency)
+    staging = await or_undone(asyncio.to_thread(store.staging, urgency), store.discard)
     with store.space.claim(meta.owner_uid, "the trace of this", urgency) as claim:
         try:
             started = time.perf_counter_ns()

@@ -16,6 +16,7 @@ from profd.errors import BadInput, Denied, Exhausted, NotFound, ProfdError
 from profd.fairness.few import Few
 from profd.fairness.shares import Holder
 from profd.fairness.threads import in_thread
+from profd.fairness.to_the_end import or_undone, to_the_end
 from profd.importing.ingest import RunJob
 from profd.limits import CAPTURE_LOOKS_AT_ONCE, CAPTURE_TRACES_MAX
 from profd.model.question import Cost, Question, Scope
@@ -251,7 +252,9 @@ class ReadLibrary:
             found = await self._run_job(name, {**arguments, ASKS: True}, fds)
             if not found.get("needs_staging"):
                 return found
-        staging = await in_thread(asked.holder, self._stored.rollups_staging, asked.traces) if rollups else None
+        staging = None
+        if rollups:
+            staging = await or_undone(in_thread(asked.holder, self._stored.rollups_staging, asked.traces), _removed)
         if staging is None:
             return await self._run_job(name, arguments, fds)
         try:
@@ -259,7 +262,7 @@ class ReadLibrary:
             await in_thread(asked.holder, self._take, staging, [one.id for one in asked.traces], rollups)
             return found
         finally:
-            await asyncio.to_thread(shutil.rmtree, staging, ignore_errors=True)
+            await to_the_end(asyncio.to_thread(_removed, staging))
 
     def _take(self, staging: Path, traces: Sequence[str], names: Collection[str]) -> None:
         try:
@@ -327,6 +330,11 @@ class ReadLibrary:
 
 def _reader(caller: Caller) -> int | None:
     return None if caller.admin else caller.uid
+
+
+def _removed(staging: Path | None) -> None:
+    if staging is not None:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def with_record(answer: bytes, record: TraceRecord) -> bytes:

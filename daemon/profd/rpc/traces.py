@@ -96,7 +96,12 @@ class TraceServicer(trace_pb2_grpc.TraceServiceServicer):
     async def PinTrace(self, request: pb.PinTraceRequest, context: object) -> pb.Trace:
         caller = callers.current()
         async with self._changes.of(caller.uid):
-            return trace_message(await to_the_end(self._library.pin(caller, request.id, request.pinned)))
+            return trace_message(await to_the_end(self._pinned(caller, request.id, request.pinned)))
+
+    async def _pinned(self, caller: Caller, trace: str, pinned: bool) -> TraceRecord:
+        record = await self._library.pin(caller, trace, pinned)
+        self._audit.write("trace.pin" if pinned else "trace.unpin", caller.uid, trace=record.id)
+        return record
 
     async def ShareTrace(self, request: pb.ShareTraceRequest, context: object) -> pb.Trace:
         caller = callers.current()

@@ -126,3 +126,8 @@ def test_without_a_display_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name, raising=False)
     with served() as page, ExitStack() as ending:
         assert not browser.browse(page, ending)
+
+
+def test_a_desktop_that_says_no_text_is_one_that_does_not_know(programs: Path) -> None:
+    program(programs / "xdg-mime", "#!/bin/sh\nprintf '\\377\\n'\n")
+    assert browser._default_of("text/html") == "\N{REPLACEMENT CHARACTER}"

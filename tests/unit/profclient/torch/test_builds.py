@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from profclient.cli.commands.torch import torch
+from profclient.errors import NotFoundError
 from profclient.torch import build as building
 from profclient.torch import builds, notes, sources
 from profclient.torch.builds import Build, Key, Unusable
@@ -199,3 +200,13 @@ def test_a_build_whose_builder_was_killed_is_not_shown(build: Build) -> None:
         left = held.path.read_bytes()
     held.path.write_bytes(left)
     assert notes.all_of(place) == []
+
+
+def test_a_compiler_or_a_python_that_says_no_text_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """As in another encoding than the user's: it ended with a traceback."""
+    program = tmp_path / "odd"
+    program.write_text("#!/bin/sh\nprintf 'odd \\377\\n'; printf 'no \\377\\n' >&2; exit 1\n")
+    program.chmod(0o755)
+    assert building._version([str(program)]) == "odd \N{REPLACEMENT CHARACTER}"
+    with pytest.raises(NotFoundError, match="has no torch that can be imported: no \N{REPLACEMENT CHARACTER}"):
+        building.ask(str(program))

@@ -135,6 +135,36 @@ async def test_cancelled_while_adopting_is_all_or_nothing(library, raw, monkeypa
     assert not staged(store)
 
 
+@pytest.mark.parametrize("where", ["an import", "a question"])
+async def test_who_goes_away_while_a_place_is_made_leaves_none(library, raw, monkeypatch, where):
+    """Cancelled in that moment, again and again, nobody would remove them until the next start of the daemon."""
+    mine = add(library.store, ANN)
+    entered, go_on = threading.Event(), threading.Event()
+    asked = await library.asked(ANN, "top", mine.id, {})
+    name = "staging" if where == "an import" else "rollups_staging"
+    make, made = getattr(library.store, name), []
+
+    def slow(*given):
+        entered.set()
+        assert go_on.wait(60)
+        made.append(make(*given))
+        return made[0]
+
+    monkeypatch.setattr(library.store, name, slow)
+    call = library.import_file(ANN, raw, "t.json") if where == "an import" else library.answer(asked)
+    task = asyncio.create_task(call)
+    assert await asyncio.to_thread(entered.wait, 60)
+    task.cancel()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert len(made) == 1
+    assert not made[0].exists()
+
+
 @pytest.mark.parametrize("caller", [ANN, ROOT], ids=["a user", "root"])
 async def test_what_is_packed_for_who_has_gone_goes_into_no_other_file(library, tmp_path, monkeypatch, caller):
     """A thread that packs names its file by the number of a descriptor, which is soon another file's."""

@@ -78,6 +78,8 @@ async def test_one_change_of_a_user_at_a_time(call: str, request_: Any) -> None:
     [
         ("ShareTrace", pb.ShareTraceRequest(id="a"), pb.ShareTraceRequest(id="b"), "trace.share 1"),
         ("DeleteTrace", pb.TraceRef(id="a"), pb.TraceRef(id="b"), "trace.delete 1"),
+        ("PinTrace", pb.PinTraceRequest(id="a", pinned=True), pb.PinTraceRequest(id="b", pinned=True), "trace.pin 1"),
+        ("PinTrace", pb.PinTraceRequest(id="a"), pb.PinTraceRequest(id="b"), "trace.unpin 1"),
     ],
 )
 async def test_a_change_whose_caller_went_away_counts_until_its_end_and_is_in_the_audit_log(
