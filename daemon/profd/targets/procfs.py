@@ -101,11 +101,30 @@ def opened(path: Path | str, flags: int) -> int:
     return answer
 
 
-def together(wanted: list[Request]) -> list[bytes | None]:
-    """Several files and links of one process, in the price of one look; None for each that cannot be had."""
+class HeldMap:
+    """The memory of a process from before it is read, by its map: `look_behind` tells whether it has that still."""
+
+    def __init__(self) -> None:
+        self.pagemap = -1
+
+    def __enter__(self) -> HeldMap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.pagemap >= 0:
+            os.close(self.pagemap)
+
+
+def together(wanted: list[Request], held: HeldMap) -> list[bytes | None]:
+    """Several files and links of one process, in the price of one look; None for each that cannot be had.
+
+    `held` gets its memory map before any of them is read, where that may be had.
+    """
     pid = _guarded(wanted[0][1])
     if pid:
-        return [_bytes(answer) for answer in guarded.ask(pid, wanted)]
+        opened_map, *answers = guarded.ask(pid, [(Operation.OPEN, f"/proc/{pid}/pagemap", os.O_RDONLY), *wanted])
+        held.pagemap = opened_map if isinstance(opened_map, int) else -1
+        return [_bytes(answer) for answer in answers]
     return [os.fsencode(link(path)) if kind is Operation.LINK else _read(path, limit) for kind, path, limit in wanted]
 
 
