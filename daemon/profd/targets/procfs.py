@@ -407,17 +407,29 @@ def schedstat_of(pid: int, task: int) -> tuple[int, int] | None:
         return None
 
 
-def calls_of(pid: int, tasks: list[int]) -> tuple[int, list[bytes | None]]:
-    """Unix ns, and the system call that each of at most 16 threads is within then, as task/TID/syscall has it.
+def calls_of(pid: int, tasks: list[int]) -> tuple[int, list[bytes | None], tuple[int, ...]]:
+    """Unix ns, the system call that each of at most 16 threads is within then, as task/TID/syscall has it, and the
+    layout of the program (Stat.layout) that the process has run until behind these.
 
-    None, and 0 ns: not to be had. One look of many: a process that does not answer is not noted. The child that asks
-    reads the clock: on a busy host its turn comes late.
+    None, 0 ns, and no layout: not to be had. One look of many: a process that does not answer is not noted. The child
+    that asks reads the clock: on a busy host its turn comes late.
     """
     if not tasks:
-        return 0, []
+        return 0, [], ()
     calls = [(Operation.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]
-    clock, *found = map(_bytes, guarded.ask(pid, [(Operation.CLOCK, "", 8), *calls], noted=False))
-    return int.from_bytes(clock or b"", sys.byteorder), found
+    behind = (Operation.RECORD, f"/proc/{pid}/stat", STAT_BYTES)
+    clock, *found, raw = map(_bytes, guarded.ask(pid, [(Operation.CLOCK, "", 8), *calls, behind], noted=False))
+    stat = parse_stat(raw or b"")
+    return int.from_bytes(clock or b"", sys.byteorder), found, stat.layout if stat else ()
+
+
+def layout_of(pid: int, uid: int) -> tuple[int, ...]:
+    """Stat.layout of a process that is this user's, in such a look; empty where it is not, or cannot be had."""
+    # Whose it is, behind that: the layout of a program that was another's is none of its next one.
+    wanted = [(Operation.RECORD, f"/proc/{pid}/{name}", limit) for name, limit in _LOOKED_AT]
+    raw_stat, raw_status = map(_bytes, guarded.ask(pid, wanted, noted=False))
+    stat, status = parse_stat(raw_stat or b""), parse_status(raw_status or b"")
+    return stat.layout if stat and status and status.uid == uid else ()
 
 
 def maps_of(pid: int) -> bytes:
