@@ -29,7 +29,7 @@ enum class Outcome : int {
   Starved = 4,  // given up, and its child had no core for most of that time: the host is busy
 };
 
-inline constexpr int kRequestsMax = 17;  // 16, and when it was
+inline constexpr int kRequestsMax = 18;  // 16, when it was, and of which program
 inline constexpr std::size_t kPathMax = 128;
 inline constexpr std::size_t kStackBytes = 16 << 10;
 

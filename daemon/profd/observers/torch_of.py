@@ -5,19 +5,23 @@ All of it is the target's own word. It is only ever used with the target's own u
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profd.errors import Exhausted
 from profd.kernel import names
 from profd.targets import procfs
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
+from profd.targets.identity import Accepted
 from profd.targets.mapped import parse_maps, read
 from profd.targets.process import Process
 
+_PROC: Final = Path("/proc")
 _ELSEWHERE: Final = (
     "it is in a container or has another root, so build it in its image: "
     "profctl torch build --into /usr/local/lib/profd/torch"
@@ -51,8 +55,23 @@ class Wanted:
     mounts: str = ""  # the same: the name of its namespace
 
 
-def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
-    """What is wanted for a process. Raises Elsewhere."""
+def look(process: Process, proc: Path = _PROC) -> Wanted:
+    """What is wanted for a process, of one program of its. Raises Elsewhere."""
+    if proc != _PROC:
+        return _look(process, proc)
+    try:
+        with contextlib.closing(Accepted(process.id, process.uid)) as accepted:
+            if why_not := accepted.hold():
+                raise Elsewhere(why_not)
+            found = _look(process, proc)
+            if not accepted.same:
+                raise Elsewhere(accepted.moved_on())
+            return found
+    except Exhausted as error:
+        raise Elsewhere(str(error)) from error
+
+
+def _look(process: Process, proc: Path) -> Wanted:
     folder = proc / str(process.id.pid)
     other = _mounts(folder, proc)
     library = parse_maps(procfs.read(folder / "maps", procfs.MAPS_BYTES) or b"").torch_library
@@ -80,7 +99,7 @@ def look(process: Process, proc: Path = Path("/proc")) -> Wanted:
     )
 
 
-def still_there(wanted: Wanted, proc: Path = Path("/proc")) -> bool:
+def still_there(wanted: Wanted, proc: Path = _PROC) -> bool:
     """Its process is the one that was looked at, not another of its pid, with the mounts and root that it had."""
     folder = proc / str(wanted.pid)
     stat = procfs.stat_of(wanted.pid, proc)
@@ -104,7 +123,7 @@ def _our_root(folder: Path) -> bool:
         return False
 
 
-def lies_at(path: str, process: Process, proc: Path = Path("/proc")) -> bool:
+def lies_at(path: str, process: Process, proc: Path = _PROC) -> bool:
     """Whether there is such a file, where the user of a process has it."""
     try:
         return errands.once(proc / str(process.id.pid), "exists", os.fsencode(path)) is True

@@ -101,11 +101,30 @@ def opened(path: Path | str, flags: int) -> int:
     return answer
 
 
-def together(wanted: list[Request]) -> list[bytes | None]:
-    """Several files and links of one process, in the price of one look; None for each that cannot be had."""
+class HeldMap:
+    """The memory of a process from before it is read, by its map: `look_behind` tells whether it has that still."""
+
+    def __init__(self) -> None:
+        self.pagemap = -1
+
+    def __enter__(self) -> HeldMap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.pagemap >= 0:
+            os.close(self.pagemap)
+
+
+def together(wanted: list[Request], held: HeldMap) -> list[bytes | None]:
+    """Several files and links of one process, in the price of one look; None for each that cannot be had.
+
+    `held` gets its memory map before any of them is read, where that may be had.
+    """
     pid = _guarded(wanted[0][1])
     if pid:
-        return [_bytes(answer) for answer in guarded.ask(pid, wanted)]
+        opened_map, *answers = guarded.ask(pid, [(Operation.OPEN, f"/proc/{pid}/pagemap", os.O_RDONLY), *wanted])
+        held.pagemap = opened_map if isinstance(opened_map, int) else -1
+        return [_bytes(answer) for answer in answers]
     return [os.fsencode(link(path)) if kind is Operation.LINK else _read(path, limit) for kind, path, limit in wanted]
 
 
@@ -388,17 +407,29 @@ def schedstat_of(pid: int, task: int) -> tuple[int, int] | None:
         return None
 
 
-def calls_of(pid: int, tasks: list[int]) -> tuple[int, list[bytes | None]]:
-    """Unix ns, and the system call that each of at most 16 threads is within then, as task/TID/syscall has it.
+def calls_of(pid: int, tasks: list[int]) -> tuple[int, list[bytes | None], tuple[int, ...]]:
+    """Unix ns, the system call that each of at most 16 threads is within then, as task/TID/syscall has it, and the
+    layout of the program (Stat.layout) that the process has run until behind these.
 
-    None, and 0 ns: not to be had. One look of many: a process that does not answer is not noted. The child that asks
-    reads the clock: on a busy host its turn comes late.
+    None, 0 ns, and no layout: not to be had. One look of many: a process that does not answer is not noted. The child
+    that asks reads the clock: on a busy host its turn comes late.
     """
     if not tasks:
-        return 0, []
+        return 0, [], ()
     calls = [(Operation.RECORD, f"/proc/{pid}/task/{task}/syscall", STAT_BYTES) for task in tasks]
-    clock, *found = map(_bytes, guarded.ask(pid, [(Operation.CLOCK, "", 8), *calls], noted=False))
-    return int.from_bytes(clock or b"", sys.byteorder), found
+    behind = (Operation.RECORD, f"/proc/{pid}/stat", STAT_BYTES)
+    clock, *found, raw = map(_bytes, guarded.ask(pid, [(Operation.CLOCK, "", 8), *calls, behind], noted=False))
+    stat = parse_stat(raw or b"")
+    return int.from_bytes(clock or b"", sys.byteorder), found, stat.layout if stat else ()
+
+
+def layout_of(pid: int, uid: int) -> tuple[int, ...]:
+    """Stat.layout of a process that is this user's, in such a look; empty where it is not, or cannot be had."""
+    # Whose it is, behind that: the layout of a program that was another's is none of its next one.
+    wanted = [(Operation.RECORD, f"/proc/{pid}/{name}", limit) for name, limit in _LOOKED_AT]
+    raw_stat, raw_status = map(_bytes, guarded.ask(pid, wanted, noted=False))
+    stat, status = parse_stat(raw_stat or b""), parse_status(raw_status or b"")
+    return stat.layout if stat and status and status.uid == uid else ()
 
 
 def maps_of(pid: int) -> bytes:

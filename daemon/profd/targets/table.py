@@ -38,6 +38,9 @@ _VSIZE_STEP_RECALLED: Final = 16 << 20
 _PYTHON_NAME: Final = re.compile(r"^(?:python|pypy)[\d.]*[a-z]?(?:-config)?$")
 _GPU_NODE: Final = re.compile(r"^/dev/nvidia(\d{1,4})$")
 _ENDED_STATES: Final = "ZXx"
+_PROC: Final = Path("/proc")
+_TRIES: Final = 2  # to read a process that executes another program meanwhile
+_RESTLESS: Final = "not looked at: it executed another program each time that it was"
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class _Facts:
     python: bool
     torch_version: str | None  # None: its disk did not answer
     gpus: tuple[int, ...]
+    private: bool = True  # it was, behind the reading: one that is not any more may be another program
 
     @property
     def size(self) -> int:
@@ -121,7 +125,8 @@ class ProcessTable:
             return None
         if status.uid not in self._users:
             return None
-        return self._process(identity, stat, status, facts)
+        private = self._private(pid, status)
+        return None if facts.private and not private else self._process(identity, stat, status, facts, private)
 
     def as_its_user_sees(self, process: Process) -> Process:
         """A process, and of a private one its name, whether that is Python's, and what it says of itself where it has
@@ -207,25 +212,55 @@ class ProcessTable:
         """What is known of it is kept: it does not answer now, or another thread has only just found it."""
         return starts.known(process.pid) == process.start_ticks
 
-    def _read(self, pid: int, stat: procfs.Stat, status: procfs.Status, *, named: bool = False) -> Process | None:
+    def _read(
+        self, pid: int, stat: procfs.Stat, status: procfs.Status, *, named: bool = False, tries: int = _TRIES
+    ) -> Process | None:
         if stat.kernel_thread:
             return None
         identity = ProcessId(pid, stat.start_ticks)
-        facts = self._facts.get(identity)
         payer = status.uids[0]  # the real one: whoever has begun a setuid program, not root
         unread = "" if named else self._unread(payer)
-        refreshed = self._refreshed(identity, stat, payer, unread)
-        if refreshed is not facts:
-            # Read by privilege, for whoever has it by `status`: it may have become root's meanwhile.
-            now = procfs.status_of(pid, self._root)
-            if now is None or now.uid != status.uid:
+        private = self._private(pid, status)
+        facts = self._facts.get(identity)
+        if facts and facts.private and not private:  # it may be another program by now, and these another's facts
+            facts = None
+        with procfs.HeldMap() as held:
+            refreshed = self._refreshed(identity, stat, facts, payer, unread, held)
+            known = _holds(refreshed, stat)
+            if refreshed is facts:
+                return self._process(identity, stat, status, refreshed, private, "" if known else unread)
+            refreshed.private = self._private(pid, status)
+            same, now, rights = self._look_behind(pid, held)
+        # Read by privilege, for whoever has it by `status`: it may have been another program's meanwhile, root's for
+        # one, also where its user's own has come back by now.
+        if same and now and rights and now.layout == stat.layout and rights.uid == status.uid:
+            if known and not procfs.unanswering(pid):  # halfway: not all that there is
                 with self._lock:
-                    self._facts.forget(identity)
-                return None
-        return self._process(identity, stat, status, refreshed, unread if not _holds(refreshed, stat) else "")
+                    self._facts.keep(identity, refreshed)
+            return self._process(identity, stat, status, refreshed, refreshed.private, "" if known else unread)
+        with self._lock:
+            self._facts.forget(identity)
+        look = next(procfs.looks([pid], self._root), None)
+        if look is None or look[1].start_ticks != stat.start_ticks:
+            return None
+        if tries > 1:
+            return self._read(*look, named=named, tries=tries - 1)
+        nothing = _nothing_of(payer, look[1])
+        return self._process(identity, *look[1:], nothing, self._private(pid, look[2]), _RESTLESS)
+
+    def _look_behind(self, pid: int, held: procfs.HeldMap) -> tuple[bool, procfs.Stat | None, procfs.Status | None]:
+        if self._root == _PROC:
+            return procfs.look_behind(held.pagemap, pid)
+        return True, procfs.stat_of(pid, self._root), procfs.status_of(pid, self._root)
 
     def _process(
-        self, identity: ProcessId, stat: procfs.Stat, status: procfs.Status, facts: _Facts, unread: str = ""
+        self,
+        identity: ProcessId,
+        stat: procfs.Stat,
+        status: procfs.Status,
+        facts: _Facts,
+        private: bool,
+        unread: str = "",
     ) -> Process:
         process = Process(
             id=identity,
@@ -246,7 +281,7 @@ class ProcessTable:
             cuda=facts.mapped.cuda,
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
-            private=self._private(identity.pid, status),
+            private=private,
             unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
@@ -260,23 +295,31 @@ class ProcessTable:
         rate = f"{PROC_LOOK_BYTES_PER_SECOND >> 20} MiB a second"
         return f"not looked at since it changed: processes of uid {uid} have more to say than is read of them ({rate})"
 
-    def _refreshed(self, identity: ProcessId, stat: procfs.Stat, payer: int, unread: str) -> _Facts:
-        """Facts of a process: cached ones if nothing can have changed since they were read."""
-        facts = self._facts.get(identity)
+    def _refreshed(
+        self,
+        identity: ProcessId,
+        stat: procfs.Stat,
+        facts: _Facts | None,
+        payer: int,
+        unread: str,
+        held: procfs.HeldMap,
+    ) -> _Facts:
+        """Facts of a process: the cached ones if nothing can have changed since these were read.
+
+        `held`: as for `_look`.
+        """
         if facts and _holds(facts, stat):
             return facts if facts.torch_version is not None else self._with_version(identity, facts)
         if unread:  # it is shown as it was, and where nothing is known of its program, by its name
             return (
                 facts
                 if facts and facts.image == stat.image
-                else self._look(identity.pid, payer, stat, facts, by_name=True)
+                else self._look(identity.pid, payer, stat, facts, held, by_name=True)
             )
-        found = self._look(identity.pid, payer, stat, facts)
+        found = self._look(identity.pid, payer, stat, facts, held)
         self._rate.take(payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found
-        with self._lock:
-            self._facts.keep(identity, found)
         return found
 
     def _with_version(self, identity: ProcessId, facts: _Facts) -> _Facts:
@@ -284,15 +327,21 @@ class ProcessTable:
         version = torch_version(self._root / str(identity.pid) / "root", facts.mapped.torch_library)
         if version is None:
             return facts
-        found = replace(facts, torch_version=version)
-        with self._lock:
-            self._facts.keep(identity, found)
-        return found
+        return replace(facts, torch_version=version)
 
-    def _look(self, pid: int, payer: int, stat: procfs.Stat, before: _Facts | None, *, by_name: bool = False) -> _Facts:
+    def _look(
+        self,
+        pid: int,
+        payer: int,
+        stat: procfs.Stat,
+        before: _Facts | None,
+        held: procfs.HeldMap,
+        *,
+        by_name: bool = False,
+    ) -> _Facts:
         """Holds no lock: every one of these may wait for the process, and none for long.
 
-        `by_name`: only by its names, and not to be remembered.
+        `held`: gets its memory map before anything is read. `by_name`: only by its names, and not to be remembered.
         """
         folder = self._root / str(pid)
         link, command, environment, maps = (
@@ -303,7 +352,8 @@ class ProcessTable:
                     (Operation.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
                     (Operation.READ, f"{folder}/environ", 0 if by_name else procfs.ENVIRON_BYTES),
                     (Operation.READ, f"{folder}/maps", 0 if by_name else procfs.MAPS_BYTES),
-                ]
+                ],
+                held,
             )
         )
         executable, variables = os.fsdecode(link), environ.parse_environ(environment)
@@ -353,6 +403,11 @@ class ProcessTable:
             except names.SilentNames:
                 return str(uid)  # until it is known
         return name
+
+
+def _nothing_of(payer: int, stat: procfs.Stat) -> _Facts:
+    """What is known where nothing could be read; not to be remembered."""
+    return _Facts(payer, stat.image, 0, -_VSIZE_STEP, "", "", {}, "", Mapped(), False, "", ())
 
 
 def _holds(facts: _Facts, stat: procfs.Stat) -> bool:

@@ -43,6 +43,7 @@ class Waits:
         self._ran: dict[int, int] = {}
         self._tasks: list[int] = []
         self._left = 0
+        self._layout: tuple[int, ...] = ()  # of the program that its user may have looked at
         self._in_vain = 0
         self._moments: list[tuple[int, dict[int, str]]] = []  # Unix ns, and the states of threads
         self._looks = 0
@@ -79,7 +80,9 @@ class Waits:
         if not self._left:
             self._choose(pid)
         self._left -= 1
-        at_ns, calls = procfs.calls_of(pid, self._tasks)
+        at_ns, calls, layout = procfs.calls_of(pid, self._tasks)
+        if not layout or layout != self._layout:  # another program, root's for one: it may be gone at the window's end
+            calls = [None] * len(calls)
         states: dict[int, str] = {}
         self._in_vain = 0 if any(calls) else self._in_vain + 1
         if self._in_vain >= _IN_VAIN_MAX:
@@ -117,6 +120,7 @@ class Waits:
 
     def _choose(self, pid: int) -> None:
         """The threads that ran or were ready most since they were last chosen, or ever."""
+        self._layout = self._layout or procfs.layout_of(pid, self._process.uid)
         self._interpreter = self._interpreter or futex.interpreter_data(procfs.maps_of(pid))
         spent: dict[int, int] = {}
         for task in procfs.tasks_of(pid)[:RUN_TIMES_THREADS_MAX]:

@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from profd.observers import torch_of
 from profd.observers.torch_of import Elsewhere, look
 from profd.targets.process import Process, ProcessId
+
+from tests.support import other_program
 
 PROCESS = Process(ProcessId(7, 1), 1, 4_000_001, 4_000_002, "u", "python train.py", framework="torch", python=True)
 VERSION = """from typing import Optional
@@ -130,3 +133,17 @@ def test_another_mount_namespace_or_root_is_told_to_build_in_its_image(target: T
 def test_a_daemon_with_mounts_of_its_own_goes_through_the_targets_root(target: Target) -> None:
     target.mounts("self", "mnt:[4026531999]")  # a service with ProtectSystem=, and a job of the host
     assert look(PROCESS, target.proc).pid == 7
+
+
+@other_program.needs_setuid
+def test_nothing_is_known_of_a_program_that_its_process_has_become_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's: its folders, the cache that its environment names."""
+    with other_program.target() as target:
+
+        def torch_of_root(process: Process, proc: Path) -> torch_of.Wanted:
+            target.say("setuid")
+            return torch_of.Wanted("2.13.0", "cf30", True, "", "/root/torch", "/root/.cache", process.uid, process.gid)
+
+        monkeypatch.setattr(torch_of, "_look", torch_of_root)
+        with pytest.raises(torch_of.Elsewhere, match="runs another program"):
+            torch_of.look(target.process())

@@ -178,7 +178,7 @@ async def test_a_look_of_the_moments_before_is_not_made_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(memory_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("profd.targets.memory.time.monotonic", lambda: now[0])
     machine.write("proc/7/cgroup", "")
     machine.write("proc/meminfo", "MemAvailable: 50 kB\n")
     memory = MemoryLimits(machine.root / "proc")

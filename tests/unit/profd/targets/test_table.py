@@ -21,6 +21,8 @@ from profd.targets.process import Process, ProcessId
 from profd.targets.remembered import Remembered
 from profd.targets.table import ProcessTable
 
+from tests.support import other_program
+from tests.support.other_program import NOBODY, PYTHON, needs_setuid
 from tests.support.python_jobs import UNTIL_TOLD, process_of, running
 from tests.support.waiting import until
 from tests.unit.profd.targets.proc_tree import Fake
@@ -287,10 +289,87 @@ def test_what_was_read_of_another_program_is_nobodys(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(ProcessTable, "_look", look)
     table = ProcessTable(tmp_path)
-    assert table.get(300) is None
     process = table.get(300)
     assert process is not None
     assert (process.uid, process.rank) == (0, 5)
+
+
+_THERE_AND_BACK = f"""
+import os
+print("ready", flush=True)
+input()
+os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+os.execv({PYTHON!r}, ["python3", "-I", "-c", "print('ready', flush=True); input()"])
+"""
+
+_GIVEN_UP = _THERE_AND_BACK.replace('print("ready", flush=True)\ninput()\n', "").replace(
+    "os.execv", 'print("ready", flush=True)\ninput()\nos.execv'
+)
+
+
+@needs_setuid
+def test_what_its_user_may_not_see_of_a_program_is_not_told_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has given up root's rights, so that its user has it, and is not dumpable; the next one is."""
+    with other_program.target(_GIVEN_UP) as target:
+        target.say("setuid")
+        table = ProcessTable()
+        process = table.get(target.job.pid)
+        assert process is not None
+        assert (process.uid, process.private) == (NOBODY, True)
+        private = ProcessTable._private
+
+        def becomes_public(self: ProcessTable, *args: Any) -> bool:
+            monkeypatch.undo()
+            target.say("exec")
+            return private(self, *args)
+
+        monkeypatch.setattr(ProcessTable, "_private", becomes_public)
+        process = table.get(target.job.pid)
+        assert process is not None
+        assert not process.private
+        assert "script.py" not in process.command
+
+
+@needs_setuid
+def test_what_was_read_of_a_program_of_roots_that_is_gone_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever it belongs to by what is asked before and behind."""
+    with other_program.target(_THERE_AND_BACK) as target:
+        looks, words = ProcessTable._look, ["exec", "setuid"]
+
+        def look(*args: Any, **how: Any) -> Any:
+            if not words:
+                return looks(*args, **how)
+            target.say(words.pop())
+            found = looks(*args, **how)
+            target.say(words.pop())
+            return found
+
+        monkeypatch.setattr(ProcessTable, "_look", look)
+        process = ProcessTable().get(target.job.pid)
+        assert not words
+        assert process is not None
+        assert (process.uid, process.unread) == (NOBODY, "")
+        assert "print('ready', flush=True); input()" in process.command
+
+
+def test_a_process_that_is_another_program_at_every_look_is_told_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Fake(tmp_path, 300).write()
+    looks, users = ProcessTable._look, iter(range(1001, 1099))
+
+    def look(self: ProcessTable, pid: int, *rest: Any) -> Any:
+        found = looks(self, pid, *rest)
+        uid = next(users)
+        Fake(tmp_path, 300, uids=f"{uid}\t{uid}\t{uid}\t{uid}", environ={"RANK": "5"}).write()
+        return found
+
+    monkeypatch.setattr(ProcessTable, "_look", look)
+    process = ProcessTable(tmp_path).get(300)
+    assert process is not None
+    assert (process.uid, process.rank, process.command) == (1002, None, f"[{process.name}]")
+    assert "another program" in process.unread
 
 
 def test_pid_that_never_was() -> None:

@@ -17,7 +17,7 @@ from profd.targets.process import Process
 from profd.targets.table import ProcessTable
 from profd.targets.waits import FIRST_LOOKS, HOST_SHARE, LATER_HOST_SHARE, PERIOD_SECONDS, SHARE, THREADS_MAX, Waits
 
-from tests.support import python_jobs
+from tests.support import other_program, python_jobs
 from tests.support.captures import process as some_process
 from tests.support.waiting import until
 
@@ -114,6 +114,19 @@ def test_a_look_that_is_missed_says_nothing_to_others(process: Process, monkeypa
     assert not procfs.unanswering(process.id.pid)
     assert procfs.read(f"/proc/{process.id.pid}/maps", 4096) is None
     assert procfs.unanswering(process.id.pid), "as other looks that are missed do"
+
+
+@other_program.needs_setuid
+def test_of_another_program_nothing_is_told() -> None:
+    """Root's, which may be gone when the window ends."""
+    with other_program.target() as target:
+        waits, pid = Waits(target.process()), target.job.pid
+        until(lambda: waits.look() and waits.looked[pid], "its own program is looked at")
+        target.say("setuid")
+        looked = waits.looked[pid]
+        for _ in range(3):
+            waits.look()
+        assert waits.looked[pid] == looked
 
 
 def test_processes_that_are_looked_at_together_share_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
