@@ -1,6 +1,7 @@
 """Which job a process belongs to, as its cgroup says, and how many cores this one may use.
 
-Unlike the environment a cgroup cannot be forged by the job, so it comes first.
+A job's scheduler makes its cgroup, and the job its environment, so the cgroup comes first. It is no proof of anything:
+who has a cgroup delegated may make one of such a name below it.
 Slurm: v2 `…/slurmstepd.scope/job_<id>/step_<x>/…`, v1 `/slurm/uid_<u>/job_<id>/…`
 (docs of slurm.schedmd.com/cgroup_v2). Kubernetes: `…pod<uid>…`, with `_` for
 `-` under the systemd driver.
