@@ -324,11 +324,13 @@ def may_be_of(pid: int, uid: int) -> bool:
     return status is not None and status.uid == uid
 
 
-def look_behind(pagemap: int, pid: int) -> tuple[bool, Stat | None, Status | None]:
+def look_behind(pagemap: int, pid: int, root: Path | str = "/proc") -> tuple[bool, Stat | None, Status | None]:
     """Stat and status of a process, and before them whether any has the memory that this descriptor describes.
 
     -1: none is asked about. Where nobody has that memory nothing is asked of the process.
     """
+    if str(root) != "/proc":
+        return True, stat_of(pid, root), status_of(pid, root)
     wanted = [(Operation.RECORD, f"/proc/{pid}/{name}", limit) for name, limit in _LOOKED_AT]
     if pagemap >= 0:
         wanted.insert(0, (Operation.IN_USE, "", pagemap))

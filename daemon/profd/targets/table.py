@@ -38,7 +38,6 @@ _VSIZE_STEP_RECALLED: Final = 16 << 20
 _PYTHON_NAME: Final = re.compile(r"^(?:python|pypy)[\d.]*[a-z]?(?:-config)?$")
 _GPU_NODE: Final = re.compile(r"^/dev/nvidia(\d{1,4})$")
 _ENDED_STATES: Final = "ZXx"
-_PROC: Final = Path("/proc")
 _TRIES: Final = 2  # to read a process that executes another program meanwhile
 _RESTLESS: Final = "not looked at: it executed another program each time that it was"
 
@@ -230,7 +229,7 @@ class ProcessTable:
             if refreshed is facts:
                 return self._process(identity, stat, status, refreshed, private, "" if known else unread)
             refreshed.private = self._private(pid, status)
-            same, now, rights = self._look_behind(pid, held)
+            same, now, rights = procfs.look_behind(held.pagemap, pid, self._root)
         # Read by privilege, for whoever has it by `status`: it may have been another program's meanwhile, root's for
         # one, also where its user's own has come back by now.
         if same and now and rights and now.layout == stat.layout and rights.uid == status.uid:
@@ -247,11 +246,6 @@ class ProcessTable:
             return self._read(*look, named=named, tries=tries - 1)
         nothing = _nothing_of(payer, look[1])
         return self._process(identity, *look[1:], nothing, self._private(pid, look[2]), _RESTLESS)
-
-    def _look_behind(self, pid: int, held: procfs.HeldMap) -> tuple[bool, procfs.Stat | None, procfs.Status | None]:
-        if self._root == _PROC:
-            return procfs.look_behind(held.pagemap, pid)
-        return True, procfs.stat_of(pid, self._root), procfs.status_of(pid, self._root)
 
     def _process(
         self,

@@ -40,7 +40,8 @@ from profd.sources.pyspy import tool
 from profd.sources.pyspy.permission import Rights, dumpable, permission, permission_now
 from profd.sources.pyspy.recording import START_SECONDS, WRITE_SECONDS, PySpyRecorder, Reader, Sampling
 from profd.sources.pyspy.starts import Starts
-from profd.targets.first_looks import accept
+from profd.targets.first_looks import accept, standing
+from profd.targets.identity import Standing
 from profd.targets.process import Process
 
 HZ_DEFAULT: Final = 100
@@ -180,7 +181,7 @@ class PySpySource(Source):
             recorder = PySpyRecorder(self._program, process, sampling, session, accepted, self.starts, cores)
             now = permission_now(process, accepted, self._rights or Rights.mine())
             if not now.can:  # of the program that was accepted, or in the middle of an exec
-                same = await asyncio.to_thread(lambda: accepted.same)
+                same = await standing(accepted, session.together) is Standing.SAME
                 return _refused(now, plan) if same else recorder.moved_on()
             recording = await recorder.run()
         recording.versions[recorder.reader] = self._version if recorder.reader is Reader.PY_SPY else __version__
