@@ -113,6 +113,7 @@ def process_json(target: capture_pb2.Target) -> dict[str, Any]:
         "state": target.state,
         "reason": target.reason or None,
         "fix": target.fix or None,
+        "attached": target.attached,
     }
 
 

@@ -70,12 +70,15 @@ class TargetPlan:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A process and what each source says of it, best source first. `held` names a capture of ours."""
+    """A process and what each source says of it, best source first. `held` names a capture of ours; `attached`: a
+    source can record it from the inside.
+    """
 
     process: Process
     offers: list[tuple[str, Offer]]
     held: str = ""
     launcher: bool = False
+    attached: bool = False
 
 
 class Planner:
@@ -311,9 +314,11 @@ class Planner:
 
     def _sight(self, process: Process, families: Families) -> Sighting:
         holder = self._held.get(process.id)
-        offers = [(source.name, offer) for source, offer in in_turn(process, self._sources)]
+        said = list(in_turn(process, self._sources))
         launcher = is_launcher(process) and bool(self._traceable_below(process, families))
-        return Sighting(process, offers, holder.id if holder else "", launcher)
+        attached = not launcher and any(offer.can and source.declaration.attached for source, offer in said)
+        offers = [(source.name, offer) for source, offer in said]
+        return Sighting(process, offers, holder.id if holder else "", launcher, attached)
 
 
 async def _until_all_answer(

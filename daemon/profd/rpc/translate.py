@@ -245,6 +245,7 @@ def sighting_message(sighting: Sighting) -> pb.Target:
         sources=[] if sighting.launcher else [name for name, offer in sighting.offers if offer.can],
         ppid=process.ppid,
         uid=process.uid,
+        attached=sighting.attached,
     )
     if process.rank is not None:
         message.rank = process.rank

@@ -126,6 +126,8 @@ class Declaration:
     self_disarming: bool = False
     """A target ends recording by itself soon after the daemon has died: recording may begin before anything of the
     capture is on the disk (`Session.made`)."""
+    attached: bool = False
+    """It records attached processes, from the inside: that other sources cannot have one of these needs no remark."""
     danger: str = ""
     """How recording with it can kill the process, a sentence: it is taken only where `--source` names it and `--force`
     insists."""

@@ -435,7 +435,7 @@ class ListTargetsRequest(_message.Message):
     def __init__(self, selector: _Optional[_Union[Selector, _Mapping]] = ..., all: bool = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("pid", "user", "command", "job", "rank", "gpus", "framework", "sources", "state", "reason", "fix", "ppid", "uid")
+    __slots__ = ("pid", "user", "command", "job", "rank", "gpus", "framework", "sources", "state", "reason", "fix", "ppid", "uid", "attached")
     PID_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -449,6 +449,7 @@ class Target(_message.Message):
     FIX_FIELD_NUMBER: _ClassVar[int]
     PPID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
     pid: int
     user: str
     command: str
@@ -462,7 +463,8 @@ class Target(_message.Message):
     fix: str
     ppid: int
     uid: int
-    def __init__(self, pid: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., framework: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., fix: _Optional[str] = ..., ppid: _Optional[int] = ..., uid: _Optional[int] = ...) -> None: ...
+    attached: bool
+    def __init__(self, pid: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., framework: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., fix: _Optional[str] = ..., ppid: _Optional[int] = ..., uid: _Optional[int] = ..., attached: bool = ...) -> None: ...
 
 class ListTargetsResponse(_message.Message):
     __slots__ = ("targets",)

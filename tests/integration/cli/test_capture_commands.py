@@ -26,7 +26,9 @@ def records(host):
 
 def test_ps_lists_what_can_be_profiled(host, program):
     targets = {target["pid"]: target for target in host.profctl("ps", "--json").json}
-    assert {"pid", "user", "command", "framework", "sources", "state", "reason", "fix"} <= set(targets[program])
+    assert {"pid", "user", "command", "framework", "sources", "state", "reason", "fix", "attached"} <= set(
+        targets[program]
+    )
     assert targets[program]["framework"] == "python"
     assert "pyspy" in targets[program]["sources"]
     shown = host.profctl("ps", "--pid", str(program))

@@ -59,7 +59,7 @@ def _remarks(targets: list[capture_pb2.Target]) -> None:
     for target in targets:
         # A plain Python program is sampled; that it is not PyTorch needs no remark. Nor do attached ones: they are
         # recorded from the inside.
-        if target.reason and (target.fix or not target.sources) and "sdk" not in target.sources:
+        if target.reason and (target.fix or not target.sources) and not target.attached:
             grouped.setdefault((target.reason, target.fix), []).append(target.pid)
     for (reason, fix), pids in grouped.items():
         who = ", ".join(str(pid) for pid in pids[:6]) + (f" and {len(pids) - 6} more" if len(pids) > 6 else "")

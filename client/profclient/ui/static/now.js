@@ -137,7 +137,7 @@ function asHeld(row, capture) {
 }
 
 /** Which processes stand above which others: those that are attached, and below those of which nothing can be had. @param {any} row */
-const place = (row) => (row.sources.includes("sdk") ? 0 : row.state === "untraceable" ? 2 : 1);
+const place = (row) => (row.attached ? 0 : row.state === "untraceable" ? 2 : 1);
 
 const readOnly = () =>
   h("p", { class: "dim" }, "This page looks, and changes nothing. ", h("code", {}, "profctl ui --write now"), " begins and ends captures here, ",
@@ -150,7 +150,7 @@ function processRow(row, choose, chosen) {
     onchange: (/** @type {any} */ event) => choose(row.pid, event.target.checked),
   });
   const cell = (/** @type {any} */ content, /** @type {string | undefined} */ kind = undefined, /** @type {string | undefined} */ title = undefined) => h("td", { class: kind, title }, content);
-  const why = row.sources.includes("sdk") ? "" : row.fix ?? row.reason ?? ""; // an attached one is recorded from the inside
+  const why = row.attached ? "" : row.fix ?? row.reason ?? ""; // an attached one is recorded from the inside
   return h("tr", {},
     box && cell(box), cell(String(row.pid), "number"), cell(row.rank === null ? "-" : String(row.rank), "number"), cell(printable(row.user)),
     cell(printable(row.state), row.state === "recording" ? "new" : undefined), cell(row.capture ?? "-"), cell(row.sources.join(", ") || "-"),

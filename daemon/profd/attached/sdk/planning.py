@@ -89,6 +89,7 @@ DECLARATION: Final = Declaration(
     server=without_server("sdk"),
     traits=ATTACHED,
     self_disarming=True,
+    attached=True,
 )
 
 

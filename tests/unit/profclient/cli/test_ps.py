@@ -7,8 +7,10 @@ from profclient.cli.commands.ps import _remarks
 from profproto.v1 import capture_pb2
 
 
-def _target(pid: int, sources: list[str], reason: str = "", fix: str = "") -> capture_pb2.Target:
-    return capture_pb2.Target(pid=pid, sources=sources, reason=reason, fix=fix)
+def _target(
+    pid: int, sources: list[str], reason: str = "", fix: str = "", *, attached: bool = False
+) -> capture_pb2.Target:
+    return capture_pb2.Target(pid=pid, sources=sources, reason=reason, fix=fix, attached=attached)
 
 
 def test_a_reason_is_said_once_for_all_that_share_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +27,8 @@ def test_a_reason_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_processes_that_are_served_best_need_no_remark(capsys: pytest.CaptureFixture[str]) -> None:
-    _remarks([_target(1, ["sdk", "pyspy"], "no daemon mode", "start it again"), _target(2, ["pyspy"], "not PyTorch")])
+    inside = _target(1, ["of ours", "pyspy"], "no daemon mode", "start it again", attached=True)
+    _remarks([inside, _target(2, ["pyspy"], "not PyTorch")])
     assert capsys.readouterr().err == ""
 
 

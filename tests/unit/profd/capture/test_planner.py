@@ -25,7 +25,7 @@ from profd.targets.memory import Bound, MemoryLimits, Room
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Selector
 
-from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, process, request
+from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, declare, process, request
 from tests.support.waiting import Standstill, eventually
 
 
@@ -101,6 +101,18 @@ async def test_one_that_was_not_looked_at_is_not_called_what_cannot_be_traced() 
     [plan, _] = await planner.estimate(ALICE, replace(request(), selector=Selector(users=("alice",))))
     assert plan.choice.source is None
     assert unread in plan.choice.message
+
+
+async def test_what_is_recorded_from_the_inside_is_the_sources_word_about_itself_and_not_its_name() -> None:
+    inside = FakeSource("kineto")
+    inside.offers[101] = Offer(False, "its agent does not answer")
+    for attached in (False, True):
+        inside.declaration = declare("kineto", attached=attached)
+        planner = Planner(
+            [inside], FakeTable([process(100), process(101)]), FixedHeadroom(), ManagerSettings("host"), {}
+        )
+        shown = [sighting_message(sighting) for sighting in await planner.targets(ALICE, Selector())]
+        assert [(one.pid, one.attached) for one in shown] == [(100, attached), (101, False)]
 
 
 async def test_workers_of_other_daemons_are_listed_only_when_all_are() -> None:
