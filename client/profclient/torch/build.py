@@ -38,7 +38,7 @@ print("PROFD " + json.dumps({
 
 
 class BuildFailed(ClientError):
-    """The compiler refused; str() has the end of what it said."""
+    """The compiler refused, or there is none; str() has the end of what it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,11 @@ def ask(python: str) -> Torch:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler: $CXX, else the first that is there. Raises NotFoundError."""
-    given = shlex.split(os.environ.get("CXX", ""))
+    """The C++ compiler: $CXX, else the first that is there. Raises NotFoundError, UsageError."""
+    try:
+        given = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise UsageError(f"CXX is no command ({error}): {os.environ['CXX']}") from None
     if given:
         return given
     for name in _COMPILERS:
@@ -134,8 +137,17 @@ def _thread_locals(chosen: list[str], machine: str) -> tuple[str, ...]:
     if machine != "x86_64":
         return ()
     test = [*chosen, "-mtls-dialect=gnu2", "-x", "c++", "-fsyntax-only", "/dev/null"]
-    known = subprocess.run(test, capture_output=True, check=False).returncode == 0
-    return ("-mtls-dialect=gnu2",) if known else ()
+    return ("-mtls-dialect=gnu2",) if _answer(test).returncode == 0 else ()
+
+
+def _answer(question: list[str]) -> subprocess.CompletedProcess[str]:
+    """What the compiler says to a short question. Raises BuildFailed where there is none, or no answer."""
+    try:
+        return subprocess.run(
+            question, capture_output=True, text=True, errors="replace", timeout=_ASK_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildFailed(f"The C++ compiler cannot be used: {error}\nName another one with CXX=.") from None
 
 
 def there(torch: Torch, into: Path | None = None) -> Build | None:
@@ -229,7 +241,7 @@ def _compile_cuda(torch: Torch, chosen: list[str], library: Path) -> str:
 
 
 def _version(chosen: list[str]) -> str:
-    done = subprocess.run([*chosen, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    done = _answer([*chosen, "--version"])
     return (done.stdout.splitlines() or [chosen[0]])[0]
 
 
