@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import functools
 import importlib
+import io
 import json
 import os
 import re
@@ -98,6 +100,9 @@ class Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (_, _, text) in some.items()])
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of what stdout leads to
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--store", "store_dir", type=click.Path(path_type=Path), help="Read the store in this directory, without a daemon."
@@ -122,8 +127,10 @@ def profctl(ctx: click.Context, store_dir: Path | None, no_color: bool) -> None:
 def main(args: list[str] | None = None) -> None:
     """Run `profctl` and leave with its exit code (docs/commands.md, Exit codes)."""
     arguments = sys.argv[1:] if args is None else args
+    _show_what_the_encoding_lacks()
     try:
         code = profctl.main(arguments, prog_name="profctl", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Abort:
         code = 130
     except KeyboardInterrupt:
@@ -136,9 +143,28 @@ def main(args: list[str] | None = None) -> None:
         code = error.exit_code
     except BrokenPipeError:
         # The reader (head, less) has had enough: that is no failure of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         code = 0
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:  # a file's is told where it is written
+            raise
+        _write_no_more()
+        failed = ClientError(f"the output cannot be written: {error.strerror}")
+        _report(failed, "--json" in arguments)
+        code = failed.exit_code
     sys.exit(_code(code))
+
+
+def _write_no_more() -> None:
+    """What is left in the buffer of stdout goes nowhere; at its end the interpreter would tell that it cannot go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_what_the_encoding_lacks() -> None:
+    """As escapes, and not as an error: names of others' programs have any letter, PYTHONIOENCODING=latin-1 has few."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _report(error: ClientError, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from profclient.text import printable_lines
 GAP = 2  # between columns
 WIDE_MIN = 10  # of a column that gives way: less says nothing
 WRAPPED_MIN = 20  # columns for wrapped text, however narrow the terminal
+_DIGITS_MAX = 6  # of a width
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B|%)(?!\w))")
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")  # JSON has no control character below
@@ -47,7 +48,7 @@ def short(command: str) -> str:
 def console(err: bool = False) -> Console:
     """A console on stdout (or stderr) that heeds NO_COLOR and --no-color."""
     stream = sys.stderr if err else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "160"))
+    width = None if stream.isatty() else said_columns(160)
     plain = _no_color()
     return Console(file=stream, width=width, no_color=plain, highlight=False, soft_wrap=False)
 
@@ -62,8 +63,8 @@ def emit_json(value: Any) -> None:
     indent = None if not sys.stdout.isatty() else 2
     text = _NOT_ASCII.sub(_shown, json.dumps(value, indent=indent, ensure_ascii=False))
     try:
-        text.encode()
-    except UnicodeEncodeError:  # halves of letters, of foreign traces: no UTF-8 has them
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # halves of letters, of foreign traces: no UTF-8 has them; other encodings have little
         text = json.dumps(value, indent=indent)
     click.echo(text)
 
@@ -170,7 +171,13 @@ def _screen_width() -> int:
     """The width of the terminal; without one, wide enough for anything."""
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
-    return int(os.environ.get("COLUMNS", "240"))
+    return said_columns(240)
+
+
+def said_columns(otherwise: int) -> int:
+    """What COLUMNS says; `otherwise` where it is not there, or is no width."""
+    said = os.environ.get("COLUMNS", "")
+    return max(int(said), 1) if said.isascii() and said.isdigit() and len(said) <= _DIGITS_MAX else otherwise
 
 
 def room(used: int) -> int:

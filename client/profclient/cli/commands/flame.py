@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from profclient.cli.flame import layout, memory, svg, terminal
 from profclient.cli.flame.differences import Differences
 from profclient.cli.merged_view import say_of_profd
 from profclient.cli.options import json_option, within_options, within_query, within_words
-from profclient.cli.output import counted, emit_json, printable, say, wrapped
+from profclient.cli.output import counted, emit_json, printable, said_columns, say, wrapped
 from profclient.cli.units import duration, size
 from profclient.errors import UsageError
 from profclient.traces import is_capture
@@ -156,7 +155,7 @@ class _Graph:
 def _draw(graph: _Graph, output: Path | None) -> None:
     if output is None:
         click.echo(wrapped(f"{graph.title}. {graph.meaning}", 0))
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _pipe_columns()
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else said_columns(_PIPE_COLUMNS)
         for line in terminal.lines(graph.boxes, columns, graph.look.told):
             click.echo(line)
         return
@@ -165,14 +164,6 @@ def _draw(graph: _Graph, output: Path | None) -> None:
     say(f"{output}: {size(written)}; open it in a browser.")
     if narrow := svg.left_out(graph.boxes) + graph.left_out:
         say(f"{counted(narrow, 'path')} of too little {graph.look.little} to be seen left out{graph.closer}")
-
-
-def _pipe_columns() -> int:
-    """As wide as COLUMNS says; without it, as where nobody looks."""
-    try:
-        return max(int(os.environ["COLUMNS"]), 1)
-    except (KeyError, ValueError):
-        return _PIPE_COLUMNS
 
 
 def _nothing(by: str, of: str = "calls") -> str:
