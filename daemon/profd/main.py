@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from profclient import streams
+
 from profd import __version__
 from profd.errors import ProfdError
 from profd.host import config
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon in the foreground until SIGTERM or SIGINT, or check its settings; the exit code."""
+    streams.open_all()
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.json and not arguments.check:

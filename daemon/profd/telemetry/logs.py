@@ -51,8 +51,9 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def setup(level: str, form: str = "auto", stream: TextIO = sys.stderr) -> None:
-    """Send all logging to the stream; `form` is auto (text on a terminal), json or text."""
+def setup(level: str, form: str = "auto", stream: TextIO | None = None) -> None:
+    """Send all logging to the stream, or stderr; `form` is auto (text on a terminal), json or text."""
+    stream = stream or sys.stderr
     text = form == "text" or (form == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())

@@ -22,7 +22,7 @@ from profclient.errors import UnreachableError
 from profproto.v1 import host_pb2, host_pb2_grpc
 
 from tests.support import malloc_habits
-from tests.support.daemon import RunningDaemon, control_answer, running_daemon, start_daemon
+from tests.support.daemon import PROGRAM, RunningDaemon, control_answer, running_daemon, start_daemon
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -263,3 +263,15 @@ def test_a_daemon_keeps_little_of_what_it_frees() -> None:
     with running_daemon(program=("-c", program)) as daemon:
         assert daemon.stop() == 0
         assert daemon.log.endswith("large blocks: mapped, heaps: 1\n")
+
+
+def test_closed_streams_are_the_null_device() -> None:
+    """GIVEN a caller that has closed all three WHEN profd starts THEN it serves; a socket would be its stderr."""
+    closing = "import os, sys; os.closerange(0, 3); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    with running_daemon(program=("-c", closing, *PROGRAM)) as daemon:
+        assert status(daemon).version
+        streams = [os.readlink(f"/proc/{daemon.process.pid}/fd/{number}") for number in range(3)]
+        assert streams == ["/dev/null"] * 3
+        children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text().split()
+        assert children
+        assert all(Path(f"/proc/{child}/fd/2").exists() for child in children)

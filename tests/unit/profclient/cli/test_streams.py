@@ -36,7 +36,7 @@ def test_a_closed_stream_is_the_null_device(closed: str) -> None:
 
 
 def test_no_file_takes_the_number_of_a_closed_stream() -> None:
-    script = "from profclient import cli; cli._open_streams(); print(open('/etc/passwd').fileno() > 2)"
+    script = "from profclient import streams; streams.open_all(); print(open('/etc/passwd').fileno() > 2)"
     done = python("<&- 2>&-", script)
     assert done.stdout == "True\n"
 
