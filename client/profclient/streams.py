@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final
 
-_LAST: Final = 2  # the number of stderr
+_STDERR = 2
 
 
 def open_all() -> None:
@@ -14,7 +13,7 @@ def open_all() -> None:
 
     libuv ends the process where one of its own is below 3.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST:
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -181,9 +182,12 @@ def _about(parts: Iterable[query_pb2.QueryResponse], scope: query_pb2.Scope) -> 
 
 def readable(path: Path) -> Path:
     """The path, if it is a file that can be read here. Raises UsageError."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a directory; name the trace files in it.")
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UsageError(f"{path} is a directory; name the trace files in it.")
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # devices may have no end
+            raise UsageError(f"{path} is no file.")
         path.open("rb").close()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error

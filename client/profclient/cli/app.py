@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import click
 
-from profclient.errors import ClientError
+from profclient.errors import ClientError, UsageError
 from profclient.text import printable_lines
 
 # name -> (module, attribute). Modules are imported when their command runs:
@@ -100,6 +100,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name, text) for name, (_, _, text) in some.items()])
 
 
+_TOLD_CHARS = 200  # of an argument that is no text
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of what stdout leads to
 
 
@@ -141,6 +142,10 @@ def main(args: list[str] | None = None) -> None:
     except ClientError as error:
         _report(error, "--json" in arguments)
         code = error.exit_code
+    except UnicodeEncodeError as error:
+        wrong = UsageError(f"an argument is no UTF-8: {ascii(error.object)[:_TOLD_CHARS]}")
+        _report(wrong, "--json" in arguments)
+        code = wrong.exit_code
     except BrokenPipeError:
         # The reader (head, less) has had enough: that is no failure of ours.
         _write_no_more()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def _collected() -> Path | None:
     given = (context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument))
     arguments = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in given)
     # A file of this name is one to import.
-    named = [value for value in arguments if isinstance(value, str) and is_fleet(value) and not Path(value).is_file()]
+    named = [value for value in arguments if isinstance(value, str) and is_fleet(value) and not os.path.isfile(value)]
     folders = {_folder_of(one): one for one in named}
     if len(folders) > 1:
         places = " and ".join(f"{one} in {folder}" for folder, one in folders.items())

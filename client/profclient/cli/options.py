@@ -25,6 +25,8 @@ from profclient.fleet.hostlist import numbers
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _EXTRA_NUMBER: Final = re.compile(r"extra arguments? \((\d{1,10})\b")
+_INT32_MAX: Final = 2**31 - 1  # of the contract's fields
+_INT64_MAX: Final = 2**63 - 1
 REDACTIONS = ("paths", "values", "names")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
@@ -57,13 +59,19 @@ def selector_options(function: Function) -> Function:
         click.option(
             "--pid",
             "pids",
-            type=int,
+            type=click.IntRange(max=_INT32_MAX),
             multiple=True,
             help="This process. The pid is the one that you see. Repeatable.",
         ),
         click.option("--user", "users", multiple=True, help="Processes of this user. Repeatable."),
         click.option("--job", "jobs", multiple=True, help="Processes of this job. Repeatable."),
-        click.option("--gpu", "gpus", type=int, multiple=True, help="Processes on this GPU of the host. Repeatable."),
+        click.option(
+            "--gpu",
+            "gpus",
+            type=click.IntRange(0, _INT32_MAX),
+            multiple=True,
+            help="Processes on this GPU of the host. Repeatable.",
+        ),
         click.option("--rank", "ranks", multiple=True, help="Processes of these ranks: 0,8-15. Repeatable."),
         click.option("--children", is_flag=True, help="Also all descendants of the chosen processes."),
     )
@@ -91,10 +99,12 @@ def selector(values: dict[str, Any], needed: bool = True) -> capture_pb2.Selecto
 
 _WINDOW_OPTIONS: Final = (
     click.option("--duration", "-d", help="Length of the window: 500ms, 10s, 1m."),
-    click.option("--iterations", "-n", type=click.IntRange(1), help="Length of the window in training steps."),
+    click.option(
+        "--iterations", "-n", type=click.IntRange(1, _INT32_MAX), help="Length of the window in training steps."
+    ),
     click.option(
         "--at-step",
-        type=click.IntRange(0),
+        type=click.IntRange(0, _INT64_MAX),
         help="With --iterations: the first of them, as the program numbers its steps (profclient.step()).",
     ),
 )
