@@ -187,7 +187,7 @@ def options(values: dict[str, Any]) -> capture_pb2.Options:
     """The Options of a command's options, which are taken out of `values`."""
     duration = values.pop("duration")
     message = capture_pb2.Options(
-        duration_ns=parse_duration_ns(duration) if duration else 0,
+        duration_ns=0 if duration is None else parse_duration_ns(duration),
         iterations=values.pop("iterations") or 0,
         begin_step=values.pop("at_step"),
         **{
@@ -249,16 +249,16 @@ def part_query(window: str | None, step: str | None, min_duration: str | None, r
         raise UsageError(f"--redact knows {', '.join(REDACTIONS)}, not {unknown[0]!r}.")
     return {
         **_window_query(window, step),
-        "min_duration_ns": parse_duration_ns(min_duration) if min_duration else 0,
+        "min_duration_ns": 0 if min_duration is None else parse_duration_ns(min_duration),
         "redact": words,
     }
 
 
 def _window_query(window: str | None, step: str | None) -> dict[str, Any]:
-    if window and step:
+    if window is not None and step is not None:
         raise UsageError("--step and --window both choose a part; give only one of them.")
-    from_ns, to_ns = parse_window_ns(window) if window else (None, None)
-    first_step, last_step = parse_steps(step) if step else (None, None)
+    from_ns, to_ns = (None, None) if window is None else parse_window_ns(window)
+    first_step, last_step = (None, None) if step is None else parse_steps(step)
     return {"from_ns": from_ns, "to_ns": to_ns, "first_step": first_step, "last_step": last_step}
 
 

@@ -77,11 +77,11 @@ def start(
     chosen = selector(values)
     asked = options(values)
     _check_window(asked)
-    if start_in and hosts is None:
+    if start_in is not None and hosts is None:
         import time
 
         asked.start_at_ns = time.time_ns() + parse_duration_ns(start_in)
-    waiting = parse_duration_ns(timeout) / 1e9 if timeout else None
+    waiting = None if timeout is None else parse_duration_ns(timeout) / 1e9
     if hosts is not None:
         taken = _sample(sample, all_ranks, chosen)
         if to is not None and (detach or dry_run):
@@ -157,7 +157,7 @@ def _on_hosts(
     from profclient.cli import fleet_commands
     from profclient.fleet.drive import FleetOrder
 
-    lead_ns = parse_duration_ns(start_in) if start_in else 0
+    lead_ns = 0 if start_in is None else parse_duration_ns(start_in)
     order = FleetOrder(fleet_commands.order_id(request_id), chosen, asked, lead_ns, sample)
     if dry_run:
         return fleet_commands.dry_run(hosts, order, as_json)

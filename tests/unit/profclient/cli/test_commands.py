@@ -36,6 +36,8 @@ def test_the_main_help_lists_every_command(capsys):
         (["start"], "no process was named"),
         (["start", "--pid", "0", "-d", "1s"], "positive"),
         (["start", "--pid", "1", "-d", "10"], "500ms"),
+        (["start", "--pid", "1", "-d", ""], "'' is not a duration"),  # of an empty variable, and no window without end
+        (["export", "x", "--window", "", "-o", "x.json"], "1s..1.5s"),
         (["start", "--pid", "1", "-d", "1s", "-n", "3"], "not both"),
         (["start", "--pid", "x"], "not a valid integer"),
         (["start", "1234"], "Did you mean --pid 1234?"),
