@@ -80,12 +80,14 @@ class SenderFilter:
 
 def ask(
     requests: list[tuple[int, str, int]], seconds: float, owners: Sequence[int] = ()
-) -> tuple[int, list[bytes | int]]:
+) -> tuple[int, list[bytes | int], float, int]:
     """Have files, links and directories read by a process that is given up when it waits for longer than that.
 
     A request is (kind, path, limit): targets/guarded.py has the kinds. An answer is what was read, a descriptor, or
     -errno (-EINPROGRESS: it was not reached). `owners`: the uid, for each request, of the process that is asked about.
-    First comes 0 (answered), 1 (given up), 2 (no process could be made) or 3 (too many wait for one of these owners).
+    First comes 0 (answered), 1 (given up), 2 (no process could be made), 3 (too many wait for one of these owners) or 4
+    (given up, and it had no core); last the seconds that it waited for what it asked and for no core, 0 where it was
+    quick, and the number of the request that took longest.
     """
 
 def mapped_names(maps: bytes, names: Sequence[bytes], most: int) -> list[bytes]:

@@ -55,11 +55,16 @@ bool any_used_up(const std::vector<std::uint32_t>& owners) {
   return false;
 }
 
+// An outcome that has nothing further to say.
+nb::tuple without_answers(Outcome outcome) {
+  return nb::make_tuple(static_cast<int>(outcome), nb::list(), 0.0, 0);
+}
+
 nb::tuple ask_python(nb::list requests, double seconds, const std::vector<std::uint32_t>& owners) {
   if (nb::len(requests) > kRequestsMax) throw nb::value_error("too many requests at once");
-  if (any_used_up(owners)) return nb::make_tuple(static_cast<int>(Outcome::Refused), nb::list());
+  if (any_used_up(owners)) return without_answers(Outcome::Refused);
   Slot* slot = take_slot(fill(nullptr, requests, owners));
-  if (slot == nullptr) return nb::make_tuple(static_cast<int>(Outcome::NoChild), nb::list());
+  if (slot == nullptr) return without_answers(Outcome::NoChild);
   fill(slot, requests, owners);
   Outcome outcome{};
   bool reusable = true;
@@ -67,11 +72,13 @@ nb::tuple ask_python(nb::list requests, double seconds, const std::vector<std::u
     nb::gil_scoped_release released;
     outcome = ask(slot, seconds, reusable);
   }
+  const double waited = static_cast<double>(slot->waited_ns) / 1e9;
+  const int longest = slot->longest;
   nb::list answers;
-  if (!reusable) return nb::make_tuple(static_cast<int>(outcome), answers);  // its child may still write there
+  if (!reusable) return nb::make_tuple(static_cast<int>(outcome), answers, waited, longest);  // it may still write there
   for (int at = 0; at < slot->count; ++at) answers.append(answer(slot, slot->requests[at]));
   give_slot(slot);
-  return nb::make_tuple(static_cast<int>(outcome), answers);
+  return nb::make_tuple(static_cast<int>(outcome), answers, waited, longest);
 }
 
 }  // namespace

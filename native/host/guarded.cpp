@@ -3,6 +3,7 @@
 // compiled freestanding, without sanitizers (whose runtime keeps what it knows of a stack in the TLS of its thread).
 #include "guarded.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -30,7 +31,9 @@ constexpr std::size_t kAbandonedPerUser = 32;
 constexpr std::size_t kAbandoned = 256;
 constexpr std::size_t kAbandonedMax = 4 * kAbandoned;
 constexpr double kRunning = 10;   // times longer may it take when it runs: a large file, or a busy host
+constexpr int kRunningMs = 100;   // and so long in any case
 constexpr int kKillMs = 50;
+constexpr std::int64_t kQuickNs = 2'000'000;  // answers within this are nobody's matter
 constexpr std::size_t kKept = 1 << 20;  // of a buffer, between calls
 constexpr int kPidfd = 3;         // P_PIDFD; older headers have none
 constexpr unsigned kSignals = 8;  // bytes of the kernel's signal set
@@ -208,13 +211,28 @@ long answered(Slot* slot, const Request& request) {
   return -EINVAL;
 }
 
+std::int64_t clock_ns() {
+  timespec now{};
+  call(__NR_clock_gettime, CLOCK_MONOTONIC, reinterpret_cast<long>(&now));
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
 void answer_all(Slot* slot) {
   bool gone = false;
+  std::int64_t before = clock_ns(), most = 0;
+  slot->began_ns = before;
   for (int at = 0; at < slot->count; ++at) {
     Request& request = slot->requests[at];
     request.answer = gone ? -ECANCELED : answered(slot, request);
     gone = gone || (request.kind == Kind::InUse && request.answer == 0);
+    const std::int64_t now = clock_ns();
+    if (now - before > most) {
+      most = now - before;
+      slot->longest = at;
+    }
+    before = now;
   }
+  slot->ended_ns = before;
 }
 
 void in_child(Slot* slot) {
@@ -291,11 +309,13 @@ void sweep() {
 bool reserved(std::uint32_t owner) { return owner == 0 || owner == ::geteuid(); }
 
 // Whose process it waits for: of the first question that has no answer.
-std::uint32_t kept_by(const Slot* slot) {
+int unanswered(const Slot* slot) {
   int at = 0;
   while (at + 1 < slot->count && slot->requests[at].answer != -EINPROGRESS) ++at;
-  return slot->requests[at].owner;
+  return at;
 }
+
+std::uint32_t kept_by(const Slot* slot) { return slot->requests[unanswered(slot)].owner; }
 
 // What a file of a child of ours says, with an end; "" where it cannot be read. It execs nothing, so that it answers.
 template <std::size_t N>
@@ -329,9 +349,22 @@ bool starved(long pid, std::int64_t lived_ns) {
   return runs(pid) && ::sscanf(said_of(pid, "schedstat", text), "%lld", &ran_ns) == 1 && 2 * ran_ns < lived_ns;
 }
 
+// How long the child waited for what it asked: neither had a core nor wanted one. Of a child that has not been reaped. A
+// kernel that does not count (CONFIG_SCHED_INFO) says that it never ran: then nothing is held against anybody.
+std::int64_t waited_ns(const Slot* slot, long pid) {
+  if (slot->began_ns == 0) return 0;
+  const std::int64_t lived = (slot->ended_ns != 0 ? slot->ended_ns : now_ns()) - slot->began_ns;
+  if (lived < kQuickNs) return 0;
+  char text[96];
+  long long ran = 0, queued = 0;
+  if (::sscanf(said_of(pid, "schedstat", text), "%lld %lld", &ran, &queued) != 2 || ran == 0) return 0;
+  const std::int64_t waited = lived - ran - queued;
+  return waited < kQuickNs ? 0 : waited;
+}
+
 bool in_time(int pidfd, long pid, double seconds) {
   const int slice = static_cast<int>(seconds * 1000) + 1;
-  for (double slices = 0; slices < kRunning; ++slices) {
+  for (int waited = 0; waited < std::max(static_cast<int>(kRunning * slice), kRunningMs); waited += slice) {
     if (ended(pidfd, slice)) return true;
     if (!runs(pid)) return false;
   }
@@ -404,6 +437,9 @@ void give_slot(Slot* slot) {
 Outcome ask(Slot* slot, double seconds, bool& reusable) {
   reusable = true;
   slot->parent = static_cast<int>(::getpid());
+  slot->began_ns = slot->ended_ns = 0;
+  slot->longest = 0;
+  slot->waited_ns = 0;
   for (int at = 0; at < slot->count; ++at) slot->requests[at].answer = -EINPROGRESS;
   // Its handlers are ours, on a stack that is not theirs: no signal but SIGKILL reaches it.
   std::uint64_t all = ~0ULL, before = 0;
@@ -418,6 +454,8 @@ Outcome ask(Slot* slot, double seconds, bool& reusable) {
   const std::int64_t began = now_ns();
   const bool late = !in_time(pidfd, pid, seconds);
   const Outcome missed = late && starved(pid, now_ns() - began) ? Outcome::Starved : Outcome::GivenUp;
+  slot->waited_ns = waited_ns(slot, pid);
+  if (slot->ended_ns == 0) slot->longest = unanswered(slot);
   if (late) call(__NR_pidfd_send_signal, pidfd, SIGKILL);
   if (!late || ended(pidfd, kKillMs)) {
     reap(pidfd);

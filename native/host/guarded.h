@@ -48,6 +48,10 @@ struct Slot {
   int count;
   volatile int held;               // a descriptor that the child has open and nobody else knows, or -1
   int parent;
+  volatile std::int64_t began_ns;  // CLOCK_MONOTONIC, when the child began, and when it had its last answer; 0: not yet
+  volatile std::int64_t ended_ns;
+  volatile int longest;            // the request that took the child longest
+  std::int64_t waited_ns;          // for which the child waited for what it asked, and for no core; 0 where it was quick
   char* stack;
   char* buffer;
   std::size_t room;
@@ -61,9 +65,10 @@ Slot* take_slot(std::size_t room);
 bool used_up(std::uint32_t owner);
 void give_slot(Slot* slot);
 
-// Have the requests answered, for so many seconds where the child waits, ten times that where it runs. What was not
+// Have the requests answered, for so many seconds where the child waits, ten times that, and 0.1 s at least, where it
+// runs. What was not
 // answered stays -EINPROGRESS. False in `reusable`: the child could not be killed yet and keeps the slot, and is seen
-// to by later calls.
+// to by later calls. `waited_ns` of the slot says how long the processes kept it waiting, and `longest` which of them.
 Outcome ask(Slot* slot, double seconds, bool& reusable);
 
 }  // namespace profd::host

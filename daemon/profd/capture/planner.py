@@ -105,11 +105,8 @@ class Planner:
         """
         admission.check_untrusted_options(request.options, self._settings.now_ns(), open_ended=request.open_ended)
         selectors.check_untrusted_selector(request.selector)
-        by_pid = bool(request.selector.pids) and not request.selector.children
-        if by_pid:  # a look at every process of the host takes longer than all the rest
-            # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
-            named = await self._recalled(caller, request.selector) or await self._asked(caller, request.selector)
-            plans = await self._estimate(caller, request, named)
+        if _by_pid(request.selector):  # a look at every process of the host takes longer than all the rest
+            plans = await self._estimate(caller, request, await self._named_alone(caller, request.selector))
             if not any(_needs_family(plan) for plan in plans):
                 return plans
         return await self._estimate(caller, request, await self._seen(caller, request.selector))
@@ -175,6 +172,11 @@ class Planner:
         plans = [self._as_held(caller, plan) for plan in plans]
         plans += [self._forbidden(process) for process in selection.forbidden]
         return plans + [self._missing(pid) for pid in selection.missing]
+
+    async def _named_alone(self, caller: Caller, selector: Selector) -> Sequence[Process]:
+        """The processes of these pids, and no look at any other."""
+        # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
+        return await self._recalled(caller, selector) or await self._asked(caller, selector)
 
     async def _recalled(self, caller: Caller, selector: Selector) -> list[Process]:
         """The processes of these pids; none where any of them has to be looked at."""
@@ -303,7 +305,9 @@ class Planner:
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
         """The processes of a selector; an empty one means all that the caller may profile."""
-        return self._found(caller, selector, self._as_seen_by(caller, await self._seen(caller, selector)))
+        # Who names pids does not wait for looks at all processes of the host: others may have thousands.
+        look = self._named_alone if _by_pid(selector) else self._seen
+        return self._found(caller, selector, self._as_seen_by(caller, await look(caller, selector)))
 
     def _found(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> selectors.Selection:
         if not selector.empty:
@@ -332,6 +336,11 @@ async def _until_all_answer(
         await asyncio.sleep(PROC_STUCK_SECONDS)
         found = await look()
     return found
+
+
+def _by_pid(selector: Selector) -> bool:
+    """Only processes that it names are meant."""
+    return bool(selector.pids) and not selector.children
 
 
 def _needs_family(plan: TargetPlan) -> bool:

@@ -23,6 +23,9 @@ def disk_error(error: OSError, path: Path, doing: str) -> Exhausted:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         cause = f"{error.strerror} ({_free(path)} bytes free there)"
         advice = "Free space (`profctl list`, `profctl rm`) or raise the limit"
+    elif error.errno == errno.EROFS:
+        cause = error.strerror or str(error)
+        advice = "Look why (`dmesg`: a disk with errors?), mount it to be written again, or choose another --state-dir"
     else:
         cause = error.strerror or str(error)
         advice = "Give the daemon's user write access to it, or choose another --state-dir"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from profd.disk.eviction import Preview
+from profd.disk.files import disk
 from profd.disk.space import Claim
 from profd.errors import BadInput
 from profd.fairness.few import Few
@@ -142,9 +143,13 @@ class Library(ReadLibrary):
         return record
 
     def spool(self) -> BinaryIO:
-        """A nameless file on the store's disk for an import that arrives in pieces. Blocking; close it."""
+        """A nameless file on the store's disk for an import that arrives in pieces. Blocking; close it.
+
+        Raises Exhausted, with a sentence, where it cannot be made.
+        """
         self.store.check_space()
-        return Spool(self.store.root)
+        with disk(self.store.root, "Writing to"):
+            return Spool(self.store.root)
 
     def claim(self, caller: Caller, what: str) -> Claim:
         """Of room on the store's disk for what a caller sends."""

@@ -21,6 +21,8 @@ from typing import Final
 from profd import _host
 from profd.fairness.rare_line import RareLine
 from profd.limits import (
+    PROC_LATE_SECONDS,
+    PROC_LATE_SECONDS_PER_UID,
     PROC_SIGHT_SECONDS,
     PROC_STARVED_SECONDS,
     PROC_STUCK_MAX,
@@ -64,7 +66,9 @@ class Patience:
     A process that has not answered is not asked again for some seconds, unless by a look that may wait for longer: on a
     busy host an answer is late, and a short look must not make a process read as absent to everybody. Within these
     seconds a user's processes are waited for so long together, so that a thousand of them cost no more than a few; who
-    has used that up is not asked about. All users together shorten the wait to what a process needs that answers.
+    has used that up is not asked about. All users together shorten the wait to what a process needs that answers. So
+    does a user whose processes answer, but late, for this user's: executing other programs all the time, they would
+    keep each look.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,7 +76,8 @@ class Patience:
         self._lock = threading.Lock()
         self._since = clock()
         self._stuck: dict[int, tuple[float, float]] = {}  # pid -> until when, and what a look might take; oldest first
-        self._waited: dict[int, float] = {}  # uid -> seconds
+        self._waited: dict[int, float] = {}  # uid -> seconds, in vain
+        self._late: dict[int, float] = {}  # uid -> seconds of which the look got an answer
         self._total = 0.0
         self._starved = 0.0  # seconds in vain of children that got no core
 
@@ -92,8 +97,10 @@ class Patience:
         with self._lock:
             return [pid for pid in self._stuck if self._is_stuck(pid)]
 
-    def allowed(self, pid: int, uid: int, most: float) -> float:
-        """For how many seconds a look that may take `most` waits for it; 0: not at all."""
+    def allowed(self, pid: int, uid: int, most: float, *, patient: bool = False) -> float:
+        """For how many seconds a look that may take `most` waits for it; 0: not at all. `patient`: however late others
+        of its user have answered.
+        """
         with self._lock:
             self._turn()
             if self._is_stuck(pid, most):
@@ -101,6 +108,8 @@ class Patience:
             left = PROC_WAIT_SECONDS_PER_UID - self._waited.get(uid, 0.0)
             if left <= 0:
                 return 0.0
+            if not patient and self._late.get(uid, 0.0) >= PROC_LATE_SECONDS_PER_UID:
+                return PROC_LATE_SECONDS
             if self._total >= PROC_WAIT_SECONDS_ALL:
                 return PROC_WAIT_SECONDS_MIN
             return min(most, max(left, PROC_WAIT_SECONDS_MIN))
@@ -115,9 +124,14 @@ class Patience:
                 most = max(most, self._stuck[pid][1])
             self._stuck.pop(pid, None)
             self._stuck[pid] = (self._clock() + PROC_STUCK_SECONDS, most)
-            if uid in self._waited or len(self._waited) < PROC_STUCK_MAX:
-                self._waited[uid] = self._waited.get(uid, 0.0) + seconds
+            _add(self._waited, uid, seconds)
             self._total += seconds
+
+    def late(self, uid: int, seconds: float) -> None:
+        """An answer of one of this user's processes took so long, which it waited for and for no core."""
+        with self._lock:
+            self._turn()
+            _add(self._late, uid, seconds)
 
     def starved(self, pid: int, uid: int, seconds: float, most: float) -> None:
         """In vain, as `waited`, by a child that got no core."""
@@ -151,6 +165,15 @@ class Patience:
         if now - self._since >= PROC_STUCK_SECONDS:
             self._since, self._total, self._starved = now, 0.0, 0.0
             self._waited.clear()
+            # Whoever had much of it is not waited for anew at once.
+            self._late = {
+                uid: left for uid, seconds in self._late.items() if (left := seconds / 2) >= PROC_LATE_SECONDS
+            }
+
+
+def _add(users: dict[int, float], uid: int, seconds: float) -> None:
+    if uid in users or len(users) < PROC_STUCK_MAX:
+        users[uid] = users.get(uid, 0.0) + seconds
 
 
 patience: Final = Patience()
@@ -200,12 +223,12 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     host the child's turn may come too late.
     """
     uid, most = _uid(pid), PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS
-    seconds = patience.allowed(pid, uid, most)
+    seconds = patience.allowed(pid, uid, most, patient=getattr(_thread, "patient", False))
     if not seconds:
         return [-errno.EINPROGRESS] * len(requests)
     began = time.monotonic()
     asked = [(int(kind), path, limit) for kind, path, limit in requests]
-    outcome, answers = _host.ask(asked, seconds, [max(uid, 0)] * len(asked))
+    outcome, answers, kept, _ = _host.ask(asked, seconds, [max(uid, 0)] * len(asked))
     if outcome == _REFUSED:
         patience.spend(uid)
         _used_up.tell(uid=uid)
@@ -216,6 +239,8 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     sight.regained()
     if outcome == _ANSWERED:
         patience.answered(pid)
+        if kept:
+            patience.late(uid, kept)
     elif noted:
         missed = patience.starved if outcome == _STARVED else patience.waited
         missed(pid, uid, time.monotonic() - began, most)
@@ -251,7 +276,9 @@ def _answered_together(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[
     if len(group) < 2:
         return []
     asked = [(int(kind), path, limit) for requests in group for kind, path, limit in requests]
-    _, said = _host.ask(asked, PROC_WAIT_SECONDS_MIN, owners)
+    _, said, kept, longest = _host.ask(asked, PROC_WAIT_SECONDS_MIN, owners)
+    if kept:
+        patience.late(owners[longest], kept)
     left = iter(said)
     answers = [list(islice(left, len(requests))) for requests in group]
     return list(takewhile(_are_whole, answers))
@@ -285,6 +312,11 @@ def _uid(pid: int) -> int:
 def others_wait() -> None:
     """Others wait for this thread, whatever process it asks: it waits as an event loop does."""
     _thread.others_wait = True
+
+
+def waits_patiently() -> None:
+    """Let this thread, which serves users in turn, ask as long as ever, whatever others of a user cost lists."""
+    _thread.patient = True
 
 
 _thread: Final = threading.local()

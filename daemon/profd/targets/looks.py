@@ -19,7 +19,7 @@ Seen = TypeVar("Seen")
 looks: Final = ThreadByTurns("profd-repeated", prepare=guarded.others_wait)
 """Waits no longer for a process that does not answer than the event loop would."""
 
-patient: Final = ThreadByTurns("profd-patient")
+patient: Final = ThreadByTurns("profd-patient", prepare=guarded.waits_patiently)
 """For those that have not answered in so short a time, which a busy host does to any process: it waits for longer."""
 
 

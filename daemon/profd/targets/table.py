@@ -223,20 +223,23 @@ class ProcessTable:
         facts = self._facts.get(identity)
         if facts and facts.private and not private:  # it may be another program by now, and these another's facts
             facts = None
+        ended = stat.state in _ENDED_STATES
+        if (unread or ended) and not (facts and _holds(facts, stat)):  # as it was; nothing is asked of it
+            shown = facts if facts and facts.image == stat.image else self._by_name(pid, payer, stat)
+            return self._process(identity, stat, status, shown, private, "" if ended else unread)
         with procfs.HeldMap() as held:
-            refreshed = self._refreshed(identity, stat, facts, payer, unread, held)
-            known = _holds(refreshed, stat)
+            refreshed = self._refreshed(identity, stat, facts, payer, held)
             if refreshed is facts:
-                return self._process(identity, stat, status, refreshed, private, "" if known else unread)
+                return self._process(identity, stat, status, refreshed, private)
             refreshed.private = self._private(pid, status)
             same, now, rights = procfs.look_behind(held.pagemap, pid, self._root)
         # Read by privilege, for whoever has it by `status`: it may have been another program's meanwhile, root's for
         # one, also where its user's own has come back by now.
         if same and now and rights and now.layout == stat.layout and rights.uid == status.uid:
-            if known and not procfs.unanswering(pid):  # halfway: not all that there is
+            if not procfs.unanswering(pid):  # halfway: not all that there is
                 with self._lock:
                     self._facts.keep(identity, refreshed)
-            return self._process(identity, stat, status, refreshed, refreshed.private, "" if known else unread)
+            return self._process(identity, stat, status, refreshed, refreshed.private)
         with self._lock:
             self._facts.forget(identity)
         look = next(procfs.looks([pid], self._root), None)
@@ -289,14 +292,15 @@ class ProcessTable:
         rate = f"{PROC_LOOK_BYTES_PER_SECOND >> 20} MiB a second"
         return f"not looked at since it changed: processes of uid {uid} have more to say than is read of them ({rate})"
 
+    def _by_name(self, pid: int, payer: int, stat: procfs.Stat) -> _Facts:
+        """What everybody is told without asking the process; not to be remembered."""
+        facts = _nothing_of(payer, stat)
+        return replace(
+            facts, job=self._job(self._root / str(pid), {}), python=_names_python("", os.fsencode(stat.image[0]))
+        )
+
     def _refreshed(
-        self,
-        identity: ProcessId,
-        stat: procfs.Stat,
-        facts: _Facts | None,
-        payer: int,
-        unread: str,
-        held: procfs.HeldMap,
+        self, identity: ProcessId, stat: procfs.Stat, facts: _Facts | None, payer: int, held: procfs.HeldMap
     ) -> _Facts:
         """Facts of a process: the cached ones if nothing can have changed since these were read.
 
@@ -304,12 +308,6 @@ class ProcessTable:
         """
         if facts and _holds(facts, stat):
             return facts if facts.torch_version is not None else self._with_version(identity, facts)
-        if unread:  # it is shown as it was, and where nothing is known of its program, by its name
-            return (
-                facts
-                if facts and facts.image == stat.image
-                else self._look(identity.pid, payer, stat, facts, held, by_name=True)
-            )
         found = self._look(identity.pid, payer, stat, facts, held)
         self._rate.take(payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
@@ -323,19 +321,10 @@ class ProcessTable:
             return facts
         return replace(facts, torch_version=version)
 
-    def _look(
-        self,
-        pid: int,
-        payer: int,
-        stat: procfs.Stat,
-        before: _Facts | None,
-        held: procfs.HeldMap,
-        *,
-        by_name: bool = False,
-    ) -> _Facts:
+    def _look(self, pid: int, payer: int, stat: procfs.Stat, before: _Facts | None, held: procfs.HeldMap) -> _Facts:
         """Holds no lock: every one of these may wait for the process, and none for long.
 
-        `held`: gets its memory map before anything is read. `by_name`: only by its names, and not to be remembered.
+        `held`: gets its memory map before anything is read.
         """
         folder = self._root / str(pid)
         link, command, environment, maps = (
@@ -344,8 +333,8 @@ class ProcessTable:
                 [
                     (Operation.LINK, f"{folder}/exe", procfs.LINK_BYTES),
                     (Operation.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
-                    (Operation.READ, f"{folder}/environ", 0 if by_name else procfs.ENVIRON_BYTES),
-                    (Operation.READ, f"{folder}/maps", 0 if by_name else procfs.MAPS_BYTES),
+                    (Operation.READ, f"{folder}/environ", procfs.ENVIRON_BYTES),
+                    (Operation.READ, f"{folder}/maps", procfs.MAPS_BYTES),
                 ],
                 held,
             )
@@ -362,7 +351,7 @@ class ProcessTable:
             payer=payer,
             image=stat.image,
             bytes=len(link) + len(command) + len(environment) + len(maps),
-            vsize=-_VSIZE_STEP if by_name else stat.vsize,
+            vsize=stat.vsize,
             command=procfs.printable(command.rstrip(b"\0").replace(b"\0", b" "), COMMAND_CHARACTERS),
             executable=executable,
             environ=variables,

@@ -42,18 +42,25 @@ class AuditFiles:
         self._bytes_max = bytes_max
         self._kept_bytes_max = kept_bytes_max
         self._surplus = self._numbered(AUDIT_FILES_KEPT + 1)
-        with disk(path, "Opening"):
-            self._fd = os.open(path, _APPEND, 0o600)
-        if stat.S_ISFIFO(os.fstat(self._fd).st_mode):  # it keeps every caller waiting when it is full
-            os.close(self._fd)
-            raise BadInput(f"{path} is a pipe: move it away, then start profd again")
         self._full: list[int] = []  # descriptors of files that are to be synced and closed
-        self._size = os.fstat(self._fd).st_size
+        with disk(path, "Opening"):
+            self._open()
+
+    def _open(self) -> None:
+        """Raises OSError, BadInput where it is a pipe."""
+        fd = os.open(self._path, _APPEND, 0o600)
+        found = os.fstat(fd)
+        if stat.S_ISFIFO(found.st_mode):  # it keeps every caller waiting when it is full
+            os.close(fd)
+            raise BadInput(f"{self._path} is a pipe: move it away, then start profd again")
+        self._fd, self._size = fd, found.st_size
         # The machine may have died within a line.
-        self._torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
+        self._torn = found.st_size > 0 and os.pread(fd, 1, found.st_size - 1) != b"\n"
 
     def append(self, line: bytes) -> None:
         """The whole line or nothing. Raises OSError."""
+        if self._is_gone():
+            self._begin_again()
         if self._size and self._size + len(line) > self._bytes_max and not self._surplus.exists():
             self._rotate()
         text = b"\n" + line if self._torn else line
@@ -93,6 +100,25 @@ class AuditFiles:
         for fd in (self._fd, *self._full):
             os.close(fd)
         self._fd, self._full = -1, []
+
+    def _is_gone(self) -> bool:
+        """Somebody has moved or removed the file that is written: nobody would find further lines."""
+        try:
+            return not os.path.samestat(os.lstat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return True
+        except OSError:  # the disk's own trouble, which the write will tell
+            return False
+
+    def _begin_again(self) -> None:
+        """In a file of its name. Raises OSError, also where something else has the name."""
+        before = self._fd
+        try:
+            self._open()
+        except BadInput as error:
+            raise OSError(errno.EINVAL, str(error)) from error
+        self._full.append(before)
+        log.warning("the audit log was moved or removed; it goes on in a new file", extra={"path": str(self._path)})
 
     def _rotate(self) -> None:
         """Until the surplus file is sifted, and where there is no room for a fresh one, the present one grows."""

@@ -115,6 +115,15 @@ async def test_what_is_recorded_from_the_inside_is_the_sources_word_about_itself
         assert [(one.pid, one.attached) for one in shown] == [(100, attached), (101, False)]
 
 
+async def test_who_names_pids_does_not_wait_for_a_look_at_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `where --pid` does: another user may have thousands of them."""
+    table = FakeTable([process(100), process(101)])
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
+    monkeypatch.setattr(table, "snapshot", lambda: pytest.fail("all were looked at"))
+    found = await planner.processes(ALICE, Selector(pids=(101, 999)))
+    assert ([one.id.pid for one in found.allowed], found.missing) == ([101], (999,))
+
+
 async def test_workers_of_other_daemons_are_listed_only_when_all_are() -> None:
     worker = process(101, command='python -m profd.workers.process 18 {"parent": 7}')
     table = FakeTable([process(100), worker])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pwd
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +52,28 @@ async def test_import_is_the_callers(library, raw):
     meta = await library.meta(ANN, record.id)
     assert [phase.name for phase in meta.waterfall] == ["decode", "store"]
     assert not staged(library.store)
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """What makes a folder read-only, as a disk with errors becomes, until the end of the test."""
+    folders: list[Path] = []
+
+    def make(folder: Path) -> None:
+        folders.append(folder)
+        for options in (["--bind"], ["-o", "remount,bind,ro"]):
+            subprocess.run(["mount", *options, folder, folder], check=True)
+
+    yield make
+    for folder in folders:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_an_import_that_the_disk_does_not_take_has_a_sentence(library, read_only):
+    read_only(library.store.root)
+    with pytest.raises(Exhausted, match=r"Writing to .*/state failed: Read-only file system\. Look why"):
+        library.spool()
 
 
 async def test_files_that_are_imported_as_one_capture(library, raw):

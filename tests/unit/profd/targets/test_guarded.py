@@ -14,6 +14,8 @@ import pytest
 from profd import _host
 from profd.errors import Exhausted, NotFound
 from profd.limits import (
+    PROC_LATE_SECONDS,
+    PROC_LATE_SECONDS_PER_UID,
     PROC_STARVED_SECONDS,
     PROC_STUCK_SECONDS,
     PROC_WAIT_LOOP_SECONDS,
@@ -31,6 +33,7 @@ from profd.targets.table import ProcessTable
 
 from tests.support import readable
 from tests.support.stuck_exec import StuckProcess, stuck_process, why_not
+from tests.support.waiting import until
 
 needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
 USER = 61234
@@ -126,7 +129,7 @@ def test_a_descriptor_that_was_opened_before_it_was_given_up_is_closed(stuck: St
         (int(Operation.OPEN), "/proc/self/root", os.O_PATH),
         (int(Operation.RECORD), f"/proc/{stuck.pid}/stat", 4096),
     ]
-    outcome, answers = _host.ask(requests, 0.05)
+    outcome, answers, *_ = _host.ask(requests, 0.05)
     assert outcome == 1
     assert all(isinstance(answer, int) and answer < 0 for answer in answers)
     assert descriptors() == before
@@ -361,7 +364,7 @@ def test_answers_that_are_whole_when_time_is_up_are_answers(tmp_path: Path) -> N
     file.write_bytes(bytes(BYTES))
     asked = [(int(Operation.READ), str(file), BYTES)]
     for _ in range(LOOKS):
-        outcome, answers = _host.ask(asked, 0.0)
+        outcome, answers, *_ = _host.ask(asked, 0.0)
         whole = any(isinstance(answer, bytes) for answer in answers)  # none of a child that is not dead yet
         assert (outcome == 0) == whole, "it was read, and its reader taken for one that waits"
 
@@ -375,6 +378,47 @@ def test_a_thousand_of_a_user_cost_what_one_user_may() -> None:
             spent += seconds
     assert spent <= PROC_WAIT_SECONDS_PER_UID + PROC_WAIT_SECONDS_MIN
     assert patience.allowed(5000, USER + 1, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+
+
+def test_a_user_whose_processes_answer_late_has_them_waited_for_shortly() -> None:
+    """They answer each time, so that none is left alone: a hundred that execute other programs all the time would keep
+    each list for as long as these take.
+    """
+    clock = Clock()
+    patience = Patience(clock)
+    patience.late(USER, PROC_LATE_SECONDS_PER_UID / 2)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+    patience.late(USER, PROC_LATE_SECONDS_PER_UID / 2)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_LATE_SECONDS
+    assert not patience.spent(USER)
+    # AND neither other users nor a look at what is recorded
+    assert patience.allowed(2, USER + 1, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS, patient=True) == PROC_WAIT_SECONDS
+    clock.now += PROC_STUCK_SECONDS
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+
+
+@needs_fuse
+def test_what_kept_a_look_waiting_is_told(stuck: StuckProcess) -> None:
+    """And which of several processes: its user pays."""
+    asked = [(int(Operation.RECORD), f"/proc/{pid}/stat", 4096) for pid in (os.getpid(), stuck.pid)]
+
+    def waited() -> float:  # none where the child had no core
+        *_, seconds, longest = _host.ask(asked, PROC_WAIT_LOOP_SECONDS)
+        return seconds if longest == 1 else 0.0
+
+    until(lambda: waited() > 0, "the child waits, and has begun")
+
+
+@needs_fuse
+def test_looks_at_several_are_on_account_of_whoever_kept_them(stuck: StuckProcess) -> None:
+    def late() -> set[int]:
+        guarded._answered_together([(pid, [(Operation.RECORD, f"/proc/{pid}/stat", 4096)]) for pid in others])
+        return set(guarded.patience._late)
+
+    with running(1) as [other]:
+        others = [other, stuck.pid]
+        until(lambda: late() == {USER}, "it is held against its user")
 
 
 def test_a_process_that_nobody_waits_for_is_not_told_as_gone() -> None:

@@ -440,6 +440,33 @@ def test_what_changed_since_is_shown_as_it_was_and_said_to_be(tmp_path: Path, mo
     assert (process.framework, process.unread) == ("torch", "")
 
 
+def test_of_one_beyond_its_users_rate_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose processes come and go by the thousand has others wait for what everybody is told, and for no more."""
+    Clock(monkeypatch)
+    Fake(tmp_path, 8, maps=TORCH).write()
+    Fake(tmp_path, 9, maps=TORCH, name="python3.11", cgroup="0::/slurmstepd.scope/job_77/step_0\n").write()
+    asked: list[int] = []
+    look = ProcessTable._look
+
+    def noted(self: ProcessTable, pid: int, *rest: Any) -> Any:
+        asked.append(pid)
+        return look(self, pid, *rest)
+
+    monkeypatch.setattr(ProcessTable, "_look", noted)
+    _, process = ProcessTable(tmp_path).snapshot()
+    assert asked == [8]
+    # AND what is told without asking is there, so that a job has it
+    assert (process.command, process.python, process.job) == ("[python3.11]", True, "77")
+    assert process.unread
+
+
+def test_of_one_that_has_ended_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Fake(tmp_path, 8, state="Z").write()
+    monkeypatch.setattr(ProcessTable, "_look", lambda *_: pytest.fail("it was asked"))
+    (process,) = ProcessTable(tmp_path).snapshot()
+    assert (process.command, process.zombie, process.unread) == ("[python3]", True, "")
+
+
 def test_a_setuid_program_is_on_account_of_who_began_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     Fake(tmp_path, 8, uids="1000\t0\t0\t0").write()

@@ -109,7 +109,7 @@ def test_a_process_that_has_ended() -> None:
 def test_a_look_that_is_missed_says_nothing_to_others(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy host the child that asks may have no turn in time."""
     monkeypatch.setattr(guarded, "patience", guarded.Patience())
-    monkeypatch.setattr("profd.targets.guarded._host.ask", lambda *asked: (1, []))
+    monkeypatch.setattr("profd.targets.guarded._host.ask", lambda *asked: (1, [], 0.0, 0))
     assert Waits(process).look() >= PERIOD_SECONDS
     assert not procfs.unanswering(process.id.pid)
     assert procfs.read(f"/proc/{process.id.pid}/maps", 4096) is None

@@ -77,6 +77,42 @@ def test_lines_can_be_read_at_once_and_are_private(tmp_path: Path) -> None:
     audit.close()
 
 
+@pytest.mark.parametrize("remove", [os.unlink, lambda path: os.rename(path, path.with_name("audit.jsonl-20261129"))])
+def test_lines_go_on_under_the_name_when_somebody_takes_the_file(
+    tmp_path: Path, remove: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As programs that rotate logs do. Of a file without a name nobody would read them."""
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    audit.write("capture.start", 1000, capture="c1")
+    remove(audit.path)
+    audit.write("capture.start", 1000, capture="c2")
+    audit.write("capture.start", 1000, capture="c3")
+    assert [entry["capture"] for entry in lines(audit.path)] == ["c2", "c3"]
+    audit.close()
+    assert [record.message for record in caplog.records] == [
+        "the audit log was moved or removed; it goes on in a new file"
+    ]
+    for file in tmp_path.glob("*-20261129"):
+        assert [entry["capture"] for entry in lines(file)] == ["c1"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/null", path)])
+def test_what_takes_the_name_meanwhile_costs_lines_that_are_counted(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    audit.path.unlink()
+    make(audit.path)
+    audit.write("capture.start", 1000, capture="c1")
+    assert audit.statistics().failed == 1
+    # WHEN that is away THEN lines are written again, and the count comes
+    audit.path.rename(tmp_path / "away")
+    audit.write("capture.start", 1000, capture="c2")
+    audit.close()
+    [line, summary] = lines(audit.path)
+    assert (line["capture"], summary["counts"]) == ("c2", {"capture.start": 1})
+
+
 def test_appends_after_a_restart(tmp_path: Path) -> None:
     for uid in (1, 2):
         audit = AuditLog(tmp_path / "audit.jsonl", clock=lambda: 0.0)
