@@ -47,6 +47,7 @@ class _Facts:
     """Facts that are remembered of one process between passes."""
 
     payer: int  # the uid whose share it takes
+    owner: int  # whose process it was when they were read
     image: tuple[str, int]
     bytes: int  # that were read
     vsize: int
@@ -121,6 +122,8 @@ class ProcessTable:
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)
         if facts is None or facts.image != stat.image or abs(stat.vsize - facts.vsize) >= _VSIZE_STEP_RECALLED:
+            return None
+        if facts.owner != status.uid:
             return None
         if status.uid not in self._users:
             return None
@@ -217,14 +220,16 @@ class ProcessTable:
         if stat.kernel_thread:
             return None
         identity = ProcessId(pid, stat.start_ticks)
-        payer = status.uids[0]  # the real one: whoever has begun a setuid program, not root
-        unread = "" if named else self._unread(payer)
+        # The real one: whoever has begun a setuid program, not root.
+        unread = "" if named else self._unread(status.uids[0])
         private = self._private(pid, status)
         facts = self._facts.get(identity)
-        if facts and facts.private and not private:  # it may be another program by now, and these another's facts
+        # It may be another program by now, and these another's facts. So it may between the reading of stat, which says
+        # that they hold, and of status, which says whose they are: root's would be told of its user's.
+        if facts and (facts.owner != status.uid or (facts.private and not private)):
             facts = None
         with procfs.HeldMap() as held:
-            refreshed = self._refreshed(identity, stat, facts, payer, unread, held)
+            refreshed = self._refreshed(identity, stat, status, facts, unread, held)
             known = _holds(refreshed, stat)
             if refreshed is facts:
                 return self._process(identity, stat, status, refreshed, private, "" if known else unread)
@@ -244,8 +249,7 @@ class ProcessTable:
             return None
         if tries > 1:
             return self._read(*look, named=named, tries=tries - 1)
-        nothing = _nothing_of(payer, look[1])
-        return self._process(identity, *look[1:], nothing, self._private(pid, look[2]), _RESTLESS)
+        return self._process(identity, *look[1:], _nothing_of(*look[1:]), self._private(pid, look[2]), _RESTLESS)
 
     def _process(
         self,
@@ -293,8 +297,8 @@ class ProcessTable:
         self,
         identity: ProcessId,
         stat: procfs.Stat,
+        status: procfs.Status,
         facts: _Facts | None,
-        payer: int,
         unread: str,
         held: procfs.HeldMap,
     ) -> _Facts:
@@ -308,10 +312,10 @@ class ProcessTable:
             return (
                 facts
                 if facts and facts.image == stat.image
-                else self._look(identity.pid, payer, stat, facts, held, by_name=True)
+                else self._look(identity.pid, stat, status, facts, held, by_name=True)
             )
-        found = self._look(identity.pid, payer, stat, facts, held)
-        self._rate.take(payer, found.bytes)
+        found = self._look(identity.pid, stat, status, facts, held)
+        self._rate.take(found.payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found
         return found
@@ -326,8 +330,8 @@ class ProcessTable:
     def _look(
         self,
         pid: int,
-        payer: int,
         stat: procfs.Stat,
+        status: procfs.Status,
         before: _Facts | None,
         held: procfs.HeldMap,
         *,
@@ -359,7 +363,8 @@ class ProcessTable:
         else:
             version = torch_version(folder / "root", mapped.torch_library)
         return _Facts(
-            payer=payer,
+            payer=status.uids[0],
+            owner=status.uid,
             image=stat.image,
             bytes=len(link) + len(command) + len(environment) + len(maps),
             vsize=-_VSIZE_STEP if by_name else stat.vsize,
@@ -399,9 +404,9 @@ class ProcessTable:
         return name
 
 
-def _nothing_of(payer: int, stat: procfs.Stat) -> _Facts:
+def _nothing_of(stat: procfs.Stat, status: procfs.Status) -> _Facts:
     """What is known where nothing could be read; not to be remembered."""
-    return _Facts(payer, stat.image, 0, -_VSIZE_STEP, "", "", {}, "", Mapped(), False, "", ())
+    return _Facts(status.uids[0], status.uid, stat.image, 0, -_VSIZE_STEP, "", "", {}, "", Mapped(), False, "", ())
 
 
 def _holds(facts: _Facts, stat: procfs.Stat) -> bool:
