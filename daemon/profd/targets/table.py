@@ -21,13 +21,14 @@ from typing import Final
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
 from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
-from profd.targets import cgroup, environ, procfs
+from profd.targets import cgroup, environ, procfs, user_namespaces
 from profd.targets.guarded import Operation
 from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
 from profd.targets.remembered import Remembered
 from profd.targets.starts import starts
+from profd.targets.user_namespaces import UserNamespace
 
 COMMAND_CHARACTERS: Final = 4096
 # Any library that is looked for is larger than this; smaller changes are the heap's.
@@ -59,6 +60,7 @@ class _Facts:
     python: bool
     torch_version: str | None  # None: its disk did not answer
     gpus: tuple[int, ...]
+    user_namespace: UserNamespace | None = None
     private: bool = True  # it was, behind the reading: one that is not any more may be another program
 
     @property
@@ -280,6 +282,7 @@ class ProcessTable:
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
             private=private,
+            user_namespace=facts.user_namespace,
             unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
@@ -342,7 +345,7 @@ class ProcessTable:
         `held`: gets its memory map before anything is read. `by_name`: only by its names, and not to be remembered.
         """
         folder = self._root / str(pid)
-        link, command, environment, maps = (
+        link, command, environment, maps, namespace = (
             part or b""
             for part in procfs.together(
                 [
@@ -350,6 +353,7 @@ class ProcessTable:
                     (Operation.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
                     (Operation.READ, f"{folder}/environ", 0 if by_name else procfs.ENVIRON_BYTES),
                     (Operation.READ, f"{folder}/maps", 0 if by_name else procfs.MAPS_BYTES),
+                    (Operation.LINK, f"{folder}/ns/user", procfs.LINK_BYTES),
                 ],
                 held,
             )
@@ -376,6 +380,7 @@ class ProcessTable:
             python=mapped.python or _names_python(executable, command),
             torch_version=version,
             gpus=_gpus(folder, variables) if mapped.cuda else (),
+            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace)),
         )
 
     @staticmethod
