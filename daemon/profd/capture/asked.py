@@ -157,6 +157,8 @@ class AskedByPrograms:
             if not there:
                 return
             self._starts.take(Holder(batch.uid, reserved=False))
+            # Of the programs that ask one is looked at, as a caller is: all of a batch are in one job.
+            caller = replace(caller, pid=next(iter(there)).pid)
             await self._start_of(caller, wish, self._unused(batch.uid, named), named, there)
         except ProfdError as error:
             for agent, its in there.values():

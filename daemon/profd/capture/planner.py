@@ -22,10 +22,11 @@ from profd.fairness.threads import in_thread
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_STUCK_SECONDS
 from profd.model.capture import Fleet, Options, ProgramSteps, Reason, State
 from profd.sources.base import Offer, Source
-from profd.targets import first_looks, procfs
+from profd.targets import first_looks, procfs, user_namespaces
 from profd.targets import selector as selectors
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Families, Selector
+from profd.targets.user_namespaces import Asker
 from profd.trust.caller import Caller
 
 log = logging.getLogger("profd.capture")
@@ -149,9 +150,12 @@ class Planner:
 
     def _as_seen_by(self, caller: Caller, processes: Sequence[Process]) -> Sequence[Process]:
         """To an admin none is private; others learn of one what the kernel tells them, whatever they select by."""
+        elsewhere = not caller.admin and any(p.user_namespace is not None and p.uid == caller.uid for p in processes)
+        asker = user_namespaces.asker(caller.pid) if elsewhere and caller.pid else None
+        seen = [_as_asked(process, asker) for process in processes]
         if not caller.admin:
-            return [self._table.as_its_user_sees(process) for process in processes]
-        return [replace(process, unrestricted=True) for process in processes]
+            return [self._table.as_its_user_sees(process) for process in seen]
+        return [replace(process, unrestricted=True) for process in seen]
 
     async def _estimate(self, caller: Caller, request: Request, snapshot: Sequence[Process]) -> list[TargetPlan]:
         self._check_source(request.options.source)
@@ -341,6 +345,15 @@ async def _until_all_answer(
 def _by_pid(selector: Selector) -> bool:
     """Only processes that it names are meant."""
     return bool(selector.pids) and not selector.children
+
+
+def _as_asked(process: Process, asker: Asker | None) -> Process:
+    """The same, private where the kernel keeps it from whoever asks as its user by its user namespace."""
+    namespace = process.user_namespace
+    if namespace is None:
+        return process
+    private = process.private or not namespace.opens_to(process.uid, asker)
+    return replace(process, private=private, asker=asker)
 
 
 def _needs_family(plan: TargetPlan) -> bool:

@@ -16,8 +16,9 @@ from enum import Enum, auto
 from typing import Final
 
 from profd.errors import Exhausted
-from profd.targets import procfs
+from profd.targets import procfs, user_namespaces
 from profd.targets.process import ProcessId
+from profd.targets.user_namespaces import Asker, UserNamespace
 
 
 class Standing(Enum):
@@ -40,6 +41,7 @@ class _Look:
     files_of: int  # who has its files in /proc: root, where it is not dumpable
     over: bool
     surpassing: bool = field(compare=False)  # as Process.private: it may give its capabilities up
+    user_namespace: UserNamespace | None = field(compare=False)
 
 
 class Accepted:
@@ -112,11 +114,16 @@ class Accepted:
         """It is."""
         return self.standing() is Standing.SAME
 
-    @property
-    def private(self) -> bool:
-        """As Process.private when it was accepted, which may be later than the process table saw it."""
+    def private(self, asker: Asker | None = None) -> bool:
+        """As Process.private when it was accepted, which may be later than the process table saw it.
+
+        `asker`: as Process.asker.
+        """
         first = self._first
-        return first is not None and first.owner == self.uid and (first.files_of != self.uid or first.surpassing)
+        if first is None or first.owner != self.uid:
+            return False
+        shut = first.user_namespace is not None and not first.user_namespace.opens_to(self.uid, asker)
+        return shut or first.files_of != self.uid or first.surpassing
 
     def moved_on(self) -> str:
         """A sentence for who is refused a process that is no longer the same."""
@@ -155,15 +162,19 @@ class Accepted:
         return Standing.SAME if in_use and now == self._first else Standing.CHANGED
 
 
-_NOBODYS: Final = _Look(0, (), (), (), -1, -1, over=False, surpassing=False)
+_NOBODYS: Final = _Look(0, (), (), (), -1, -1, over=False, surpassing=False, user_namespace=None)
 """Nobody has the memory any more of which a map is held; nothing else was asked."""
 
 
 def _look(pid: int, pagemap: int = -1) -> _Look | None:
     """None: there is no such process, or it does not answer. `pagemap`: of the memory that it has to have."""
-    in_use, stat, status = procfs.look_behind(pagemap, pid)
-    if not in_use:
-        return _NOBODYS
+    link = ""
+    if pagemap < 0:
+        stat, status, link = procfs.look_at(pid)
+    else:
+        in_use, stat, status = procfs.look_behind(pagemap, pid)
+        if not in_use:
+            return _NOBODYS
     try:
         files_of = procfs.files_of(pid)
     except OSError:
@@ -171,9 +182,20 @@ def _look(pid: int, pagemap: int = -1) -> _Look | None:
     if stat is None or status is None:
         return None
     over = stat.exiting or stat.state in "ZXx"
-    surpassing = pagemap < 0 and procfs.surpasses_its_user(pid, status)
+    surpassing, namespace = False, None
+    if pagemap < 0:  # when it is accepted
+        surpassing = procfs.surpasses_its_user(pid, status)
+        namespace = user_namespaces.of(pid, status.capabilities, link)
     return _Look(
-        stat.start_ticks, stat.layout, status.uids[:3], status.gids[:3], status.uid, files_of, over, surpassing
+        stat.start_ticks,
+        stat.layout,
+        status.uids[:3],
+        status.gids[:3],
+        status.uid,
+        files_of,
+        over,
+        surpassing,
+        namespace,
     )
 
 

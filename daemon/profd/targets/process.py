@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from profd.targets.user_namespaces import Asker, UserNamespace
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProcessId:
@@ -40,6 +42,8 @@ class Process:
     xla: bool = False  # libraries of JAX or TensorFlow are mapped, whatever else is
     namespace_pids: tuple[int, ...] = ()  # NSpid, outermost first
     private: bool = False  # not dumpable, or with capabilities: the kernel keeps even its user from looking into it
+    user_namespace: UserNamespace | None = None  # one that is not ours: not all of its user may look into it
+    asker: Asker | None = None  # whose request it is about, where that matters
     unrestricted: bool = False  # asked for by root or an admin, from whom nothing is private
     unread: str = ""  # why what is said of its libraries and its environment may be less than there is
     stopped: bool = False  # T state

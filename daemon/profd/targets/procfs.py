@@ -285,7 +285,7 @@ class Status:
     tracer: int  # pid of a ptrace tracer, 0 for none
     uids: tuple[int, ...]  # real, effective, saved, filesystem
     gids: tuple[int, ...]
-    capable: bool = False  # it may use capabilities
+    capabilities: int = 0  # that it may use, a bit each
 
 
 def parse_status(raw: bytes) -> Status | None:
@@ -300,7 +300,7 @@ def parse_status(raw: bytes) -> Status | None:
             tracer=next(iter(_numbers(raw, b"TracerPid")), 0),
             uids=uids,
             gids=gids,
-            capable=bool(int(_words(raw, b"CapPrm") or b"0", 16)),
+            capabilities=int(_words(raw, b"CapPrm") or b"0", 16),
         )
     except ValueError:
         return None
@@ -338,6 +338,15 @@ def look_behind(pagemap: int, pid: int, root: Path | str = "/proc") -> tuple[boo
     if 0 in held:
         return False, None, None
     return True, parse_stat(_bytes(raw_stat) or b""), parse_status(_bytes(raw_status) or b"")
+
+
+def look_at(pid: int) -> tuple[Stat | None, Status | None, str]:
+    """Stat and status of a process, and where its link to its user namespace points, empty as of `link`."""
+    wanted = [(Operation.RECORD, f"/proc/{pid}/{name}", limit) for name, limit in _LOOKED_AT]
+    raw_stat, raw_status, namespace = map(
+        _bytes, guarded.ask(pid, [*wanted, (Operation.LINK, f"/proc/{pid}/ns/user", LINK_BYTES)])
+    )
+    return parse_stat(raw_stat or b""), parse_status(raw_status or b""), os.fsdecode(namespace or b"")
 
 
 def groups_of(pid: int) -> tuple[int, ...]:
@@ -483,9 +492,9 @@ def _statuses_of(pid: int, tasks: Sequence[int]) -> dict[int, bytes] | None:
 def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc") -> bool:
     """It has capabilities that its user lacks (a service's), and so is not for its user to look into: ptrace(2).
 
-    The user who has made a user namespace has all of them in it.
+    Not in a user namespace that is not ours, of which `user_namespaces` tells.
     """
-    if not status.capable or status.uid == 0:
+    if not status.capabilities or status.uid == 0:
         return False
     return link(f"{root}/{pid}/ns/user") in ("", link(f"{root}/self/ns/user"))
 

@@ -21,13 +21,14 @@ from typing import Final
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
 from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
-from profd.targets import cgroup, environ, procfs
+from profd.targets import cgroup, environ, procfs, user_namespaces
 from profd.targets.guarded import Operation
 from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
 from profd.targets.remembered import Remembered
 from profd.targets.starts import starts
+from profd.targets.user_namespaces import UserNamespace
 
 COMMAND_CHARACTERS: Final = 4096
 # Any library that is looked for is larger than this; smaller changes are the heap's.
@@ -47,6 +48,7 @@ class _Facts:
     """Facts that are remembered of one process between passes."""
 
     payer: int  # the uid whose share it takes
+    owner: int  # whose process it was when they were read
     image: tuple[str, int]
     bytes: int  # that were read
     vsize: int
@@ -58,6 +60,7 @@ class _Facts:
     python: bool
     torch_version: str | None  # None: its disk did not answer
     gpus: tuple[int, ...]
+    user_namespace: UserNamespace | None = None
     private: bool = True  # it was, behind the reading: one that is not any more may be another program
 
     @property
@@ -121,6 +124,8 @@ class ProcessTable:
         identity = ProcessId(pid, stat.start_ticks)
         facts = self._facts.get(identity)
         if facts is None or facts.image != stat.image or abs(stat.vsize - facts.vsize) >= _VSIZE_STEP_RECALLED:
+            return None
+        if facts.owner != status.uid:
             return None
         if status.uid not in self._users:
             return None
@@ -217,18 +222,20 @@ class ProcessTable:
         if stat.kernel_thread:
             return None
         identity = ProcessId(pid, stat.start_ticks)
-        payer = status.uids[0]  # the real one: whoever has begun a setuid program, not root
-        unread = "" if named else self._unread(payer)
+        # The real one: whoever has begun a setuid program, not root.
+        unread = "" if named else self._unread(status.uids[0])
         private = self._private(pid, status)
         facts = self._facts.get(identity)
-        if facts and facts.private and not private:  # it may be another program by now, and these another's facts
+        # It may be another program by now, and these another's facts. So it may between the reading of stat, which says
+        # that they hold, and of status, which says whose they are: root's would be told of its user's.
+        if facts and (facts.owner != status.uid or (facts.private and not private)):
             facts = None
         ended = stat.state in _ENDED_STATES
         if (unread or ended) and not (facts and _holds(facts, stat)):  # as it was; nothing is asked of it
-            shown = facts if facts and facts.image == stat.image else self._by_name(pid, payer, stat)
+            shown = facts if facts and facts.image == stat.image else self._by_name(pid, stat, status)
             return self._process(identity, stat, status, shown, private, "" if ended else unread)
         with procfs.HeldMap() as held:
-            refreshed = self._refreshed(identity, stat, facts, payer, held)
+            refreshed = self._refreshed(identity, stat, status, facts, held)
             if refreshed is facts:
                 return self._process(identity, stat, status, refreshed, private)
             refreshed.private = self._private(pid, status)
@@ -247,8 +254,7 @@ class ProcessTable:
             return None
         if tries > 1:
             return self._read(*look, named=named, tries=tries - 1)
-        nothing = _nothing_of(payer, look[1])
-        return self._process(identity, *look[1:], nothing, self._private(pid, look[2]), _RESTLESS)
+        return self._process(identity, *look[1:], _nothing_of(*look[1:]), self._private(pid, look[2]), _RESTLESS)
 
     def _process(
         self,
@@ -279,6 +285,7 @@ class ProcessTable:
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
             private=private,
+            user_namespace=facts.user_namespace,
             unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
@@ -292,15 +299,20 @@ class ProcessTable:
         rate = f"{PROC_LOOK_BYTES_PER_SECOND >> 20} MiB a second"
         return f"not looked at since it changed: processes of uid {uid} have more to say than is read of them ({rate})"
 
-    def _by_name(self, pid: int, payer: int, stat: procfs.Stat) -> _Facts:
+    def _by_name(self, pid: int, stat: procfs.Stat, status: procfs.Status) -> _Facts:
         """What everybody is told without asking the process; not to be remembered."""
-        facts = _nothing_of(payer, stat)
+        facts = _nothing_of(stat, status)
         return replace(
             facts, job=self._job(self._root / str(pid), {}), python=_names_python("", os.fsencode(stat.image[0]))
         )
 
     def _refreshed(
-        self, identity: ProcessId, stat: procfs.Stat, facts: _Facts | None, payer: int, held: procfs.HeldMap
+        self,
+        identity: ProcessId,
+        stat: procfs.Stat,
+        status: procfs.Status,
+        facts: _Facts | None,
+        held: procfs.HeldMap,
     ) -> _Facts:
         """Facts of a process: the cached ones if nothing can have changed since these were read.
 
@@ -308,8 +320,8 @@ class ProcessTable:
         """
         if facts and _holds(facts, stat):
             return facts if facts.torch_version is not None else self._with_version(identity, facts)
-        found = self._look(identity.pid, payer, stat, facts, held)
-        self._rate.take(payer, found.bytes)
+        found = self._look(identity.pid, stat, status, facts, held)
+        self._rate.take(found.payer, found.bytes)
         if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
             return facts if facts and facts.image == stat.image else found
         return found
@@ -321,13 +333,20 @@ class ProcessTable:
             return facts
         return replace(facts, torch_version=version)
 
-    def _look(self, pid: int, payer: int, stat: procfs.Stat, before: _Facts | None, held: procfs.HeldMap) -> _Facts:
+    def _look(
+        self,
+        pid: int,
+        stat: procfs.Stat,
+        status: procfs.Status,
+        before: _Facts | None,
+        held: procfs.HeldMap,
+    ) -> _Facts:
         """Holds no lock: every one of these may wait for the process, and none for long.
 
         `held`: gets its memory map before anything is read.
         """
         folder = self._root / str(pid)
-        link, command, environment, maps = (
+        link, command, environment, maps, namespace = (
             part or b""
             for part in procfs.together(
                 [
@@ -335,6 +354,7 @@ class ProcessTable:
                     (Operation.READ, f"{folder}/cmdline", procfs.COMMAND_BYTES),
                     (Operation.READ, f"{folder}/environ", procfs.ENVIRON_BYTES),
                     (Operation.READ, f"{folder}/maps", procfs.MAPS_BYTES),
+                    (Operation.LINK, f"{folder}/ns/user", procfs.LINK_BYTES),
                 ],
                 held,
             )
@@ -348,7 +368,8 @@ class ProcessTable:
         else:
             version = torch_version(folder / "root", mapped.torch_library)
         return _Facts(
-            payer=payer,
+            payer=status.uids[0],
+            owner=status.uid,
             image=stat.image,
             bytes=len(link) + len(command) + len(environment) + len(maps),
             vsize=stat.vsize,
@@ -360,6 +381,7 @@ class ProcessTable:
             python=mapped.python or _names_python(executable, command),
             torch_version=version,
             gpus=_gpus(folder, variables) if mapped.cuda else (),
+            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace)),
         )
 
     @staticmethod
@@ -388,9 +410,9 @@ class ProcessTable:
         return name
 
 
-def _nothing_of(payer: int, stat: procfs.Stat) -> _Facts:
+def _nothing_of(stat: procfs.Stat, status: procfs.Status) -> _Facts:
     """What is known where nothing could be read; not to be remembered."""
-    return _Facts(payer, stat.image, 0, -_VSIZE_STEP, "", "", {}, "", Mapped(), False, "", ())
+    return _Facts(status.uids[0], status.uid, stat.image, 0, -_VSIZE_STEP, "", "", {}, "", Mapped(), False, "", ())
 
 
 def _holds(facts: _Facts, stat: procfs.Stat) -> bool:

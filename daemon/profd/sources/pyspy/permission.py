@@ -68,8 +68,8 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
         )
     if rights.capable and process.private and not process.unrestricted:
         return _denied(
-            f"{subject} is not dumpable (it has changed its identity, or asked for it) or has capabilities, so that "
-            "its user may not look into it.",
+            f"{subject} is not dumpable (it has changed its identity, or asked for it), has capabilities, or is in a "
+            "user namespace that its user has not made (a container of root's), so that its user may not look into it.",
             "Ask root or a member of profd's admin group, or have it attach: profclient.attach().",
         )
     if rights.capable:
@@ -103,7 +103,7 @@ def permission(process: Process, rights: Rights, dumpable: bool = True) -> Offer
 
 def permission_now(process: Process, accepted: Accepted, rights: Rights) -> Offer:
     """The same of a process as it was accepted: it may have become private since it was asked for."""
-    now = replace(process, private=accepted.private)
+    now = replace(process, private=accepted.private(process.asker))
     return permission(now, rights, dumpable(process))
 
 

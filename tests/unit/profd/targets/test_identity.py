@@ -75,7 +75,7 @@ def test_capabilities_that_its_user_lacks(rights: tuple[str, ...], program: tupl
         assert process.uid == NOBODY
         assert process.private is private
         with accepted(process) as found:
-            assert found.private is private
+            assert found.private() is private
             assert found.standing() is Standing.SAME
     finally:
         job.kill()

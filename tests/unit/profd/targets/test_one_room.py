@@ -17,6 +17,7 @@ NAMED = {
     "targets/guarded.py": "stat(2) of the directory, which never waits",
     "targets/identity.py": "by the room",
     "targets/procfs.py": "the room itself",
+    "targets/user_namespaces.py": "by the room",
     "sources/kineto/holders.py": "by the room",
 }
 # Who has a call that opens or reads something whose path is made of a process's folder, other than the room.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from profd.errors import Exhausted, NotFound
 from profd.targets import look_rate as look_rate_module
+from profd.targets import procfs
 from profd.targets import table as table_module
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
@@ -348,6 +349,30 @@ def test_what_was_read_of_a_program_of_roots_that_is_gone_is_nobodys(monkeypatch
         monkeypatch.setattr(ProcessTable, "_look", look)
         process = ProcessTable().get(target.job.pid)
         assert not words
+        assert process is not None
+        assert (process.uid, process.unread) == (NOBODY, "")
+        assert "print('ready', flush=True); input()" in process.command
+
+
+@needs_setuid
+def test_what_is_remembered_of_a_program_of_roots_is_not_told_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes between the reading of stat, which says that what is remembered holds, and that of status."""
+    with other_program.target(_THERE_AND_BACK) as target:
+        table, pid = ProcessTable(), target.job.pid
+        table.get(pid)
+        target.say("setuid")
+        of_root = table.get(pid)
+        assert of_root is not None
+        assert (of_root.uid, "script.py" in of_root.command) == (0, True)
+        stat = procfs.stat_of(pid)
+        target.say("exec")
+        status = procfs.status_of(pid)
+        with monkeypatch.context() as one_look:
+            one_look.setattr(procfs, "looks", lambda *_: iter([(pid, stat, status)]))
+            assert table.recall(pid) is None
+        looks, between = procfs.looks, [(pid, stat, status)]
+        monkeypatch.setattr(procfs, "looks", lambda *given: iter([between.pop()]) if between else looks(*given))
+        process = table.get(pid)
         assert process is not None
         assert (process.uid, process.unread) == (NOBODY, "")
         assert "print('ready', flush=True); input()" in process.command
