@@ -69,7 +69,6 @@ class Work:
             "free": free,
             "bind": sockets.bind,
             "send": sockets.send,
-            "unbind": sockets.unbind,
             "sweep": sockets.sweep,
         }
 
