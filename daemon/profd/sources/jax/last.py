@@ -151,11 +151,14 @@ async def _end(note: Path, still_listens: Callable[[ProcessId, ListeningPort], A
     process, server = _process(note.parent.name), _server(note)
     theirs = False
     if process is not None and server is not None and await still_listens(process, server):
-        theirs = True
         service = Service(server.address)
-        await service.stop_continuous()
+        with contextlib.suppress(ServiceFailed):
+            await service.connect(_START_SECONDS)
+            theirs = await still_listens(process, server)  # it is the one that we are connected to
+            if theirs:
+                await service.stop_continuous()
+                log.warning("ended continuous profiling that was left behind", extra={"target": note.parent.name})
         await service.close()
-        log.warning("ended continuous profiling that was left behind", extra={"target": note.parent.name})
     note.unlink(missing_ok=True)
     return theirs
 

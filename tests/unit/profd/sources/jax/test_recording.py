@@ -73,6 +73,27 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "PROBE_SECONDS", LONG)
 
 
+async def test_a_port_that_is_another_s_behind_the_connection_is_asked_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a port that another process has taken by the time of the connection WHEN recorded THEN it is not asked."""
+    monkeypatch.setattr(recording, "_DEATH_SECONDS", 0.0)
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench, looks = Bench(tmp_path, port), 0
+
+        def look(_: Process) -> Listening:
+            nonlocal looks
+            looks += 1
+            return Listening((ListeningPort(port, f"ipv4:127.0.0.1:{port}", frozenset((looks,))),))
+
+        bench.source = JaxSource(Finder(look=look), Table())
+        brought = await bench.record()
+    assert (brought.state, brought.reason) == (State.FAILED, Reason.SOURCE_FAILED)
+    assert f"port {port} is not its own any more" in brought.message
+    assert not fake.requests
+
+
 async def test_what_a_process_says_that_misses_a_short_look_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
