@@ -126,6 +126,7 @@ class JaxRecorder:
                     break
                 try:
                     self._windows.append(await self._window(service, window_ns))
+                    self._session.keep(self._files())  # a daemon that is killed leaves them for `profctl retry`
                 finally:
                     self._gate.release()
                 if self._bytes > JAX_RECORDING_BYTES_MAX:
@@ -326,7 +327,7 @@ class JaxRecorder:
 
     def _ended(self, reason: Reason, message: str) -> Recording:
         """The outcome, whatever ended the recording."""
-        files = [RawFile(str(window.path), FORMAT) for window in self._windows if window.path]
+        files = self._files()
         if files:
             kept = f"; the {len(files)} windows before it are kept" if reason is not Reason.NONE else ""
             return Recording(reason=reason, message=message + kept, files=files)
@@ -343,6 +344,9 @@ class JaxRecorder:
             f"{self._name} recorded no events: it ran nothing of JAX or TensorFlow in the window; "
             "look what it does with profctl where, or ask for a longer --duration",
         )
+
+    def _files(self) -> list[RawFile]:
+        return [RawFile(str(window.path), FORMAT) for window in self._windows if window.path]
 
     def _gap_before_ns(self) -> int:
         """The gap between the time asked for and the first window."""

@@ -143,12 +143,15 @@ async def test_a_long_window_is_several_and_the_gaps_are_told(tmp_path: Path, mo
     fake = FakeProfiler(whole)
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
+        kept: list[int] = []
+        bench.session.keep = lambda files: kept.append(len(files))
         task = asyncio.create_task(bench.record(Options(duration_ns=50 * SECOND)))
         await eventually(lambda: len(fake.requests) > 2)
         bench.session.stop.set()
         brought = await task
     assert len(brought.files) == len({request.session_id for request in fake.requests}) == len(fake.requests)
     assert brought.state is State.DRAINING
+    assert kept == list(range(1, len(brought.files) + 1))  # each is there for a retry once it is whole
     assert any("between them" in text for text in brought.warnings)
     by_name = {phase.name: phase.duration_ns for phase in brought.waterfall}
     assert brought.start_ns is not None
