@@ -135,12 +135,12 @@ def response(xspace: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def serving(fake: FakeProfiler | None) -> Iterator[int]:
-    """The port of a server with this profiler; None is a gRPC server without one."""
+def serving(fake: FakeProfiler | None, at: int = 0) -> Iterator[int]:
+    """The port of a server with this profiler; None is a gRPC server without one. `at`: the port, 0 for any."""
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     if fake is not None:
         server.add_generic_rpc_handlers((fake.handlers(),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{at}")
     server.start()
     try:
         yield port

@@ -29,6 +29,7 @@ from profd.disk.copying import Room, copy
 from profd.disk.files import rename
 from profd.disk.space import alone
 from profd.errors import Exhausted
+from profd.kernel.access import PASS, WRITE, may
 from profd.kernel.opening import openat2
 
 _RESOLVE: Final = 0x02 | 0x04 | 0x10  # NO_MAGICLINKS | NO_SYMLINKS | IN_ROOT
@@ -122,6 +123,26 @@ def _refused(path: str, error: OSError) -> NotTaken:
     return NotTaken(code, f"{path} {says}")
 
 
+def _reached(top: int, path: str, uid: int, gids: Collection[int]) -> int | NotTaken:
+    """A descriptor of the folder at `path`, gone to step by step with this identity's rights. OSError as open(2)."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        return NotTaken(Refusal.UNREADABLE, f"{path} has .. in it; give the real path")
+    here = _openat2(top, ".", os.O_PATH | os.O_DIRECTORY)
+    try:
+        for place in range(len(parts) + 1):
+            if not may(here, PASS, uid, gids):
+                shown = "/" + "/".join(parts[:place])
+                return NotTaken(Refusal.UNREADABLE, f"{path} is out of reach of uid {uid}, who may not enter {shown}")
+            if place < len(parts):
+                inner = _openat2(here, parts[place], os.O_PATH | os.O_DIRECTORY)
+                os.close(here)
+                here = inner
+        return _openat2(here, ".", os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(here)
+
+
 class TargetDirectory:
     """A directory as the target sees it. Close it; it is one descriptor."""
 
@@ -131,8 +152,11 @@ class TargetDirectory:
         self.uid = uid
 
     @classmethod
-    def open(cls, path: str, uid: int, root: Path) -> TargetDirectory | NotTaken:
-        """Open absolute `path` below `root` (/proc/PID/root, or / for our own) for files of `uid`."""
+    def open(cls, path: str, uid: int, root: Path, gids: Collection[int] | None = None) -> TargetDirectory | NotTaken:
+        """Open absolute `path` below `root` (/proc/PID/root, or / for our own) for files of `uid`.
+
+        `gids`: of a process that named the path; it is told nothing of folders that it could not reach itself.
+        """
         if not path.startswith("/") or "\0" in path:
             return NotTaken(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
@@ -140,7 +164,10 @@ class TargetDirectory:
         except OSError as error:
             return _refused(str(root), error)
         try:
-            return cls(_openat2(top, path, os.O_RDONLY | os.O_DIRECTORY), path, uid)
+            if gids is None:
+                return cls(_openat2(top, path, os.O_RDONLY | os.O_DIRECTORY), path, uid)
+            opened = _reached(top, path, uid, gids)
+            return opened if isinstance(opened, NotTaken) else cls(opened, path, uid)
         except OSError as error:
             return _refused(path, error)
         finally:
@@ -161,25 +188,10 @@ class TargetDirectory:
         """A sentence if `uid` with these groups surely cannot make files here, else empty."""
         if os.fstatvfs(self._descriptor).f_flag & os.ST_RDONLY:
             return f"{self.path} is on a read-only filesystem"
-        info = os.fstat(self._descriptor)
-        if self.uid == 0 or self._has_acl():
+        if may(self._descriptor, WRITE | PASS, self.uid, gids):
             return ""
-        if info.st_uid == self.uid:
-            need = stat.S_IWUSR | stat.S_IXUSR
-        elif info.st_gid in gids:
-            need = stat.S_IWGRP | stat.S_IXGRP
-        else:
-            need = stat.S_IWOTH | stat.S_IXOTH
-        if info.st_mode & need == need:
-            return ""
-        return f"{self.path} (mode {stat.S_IMODE(info.st_mode):04o}) is not writable by uid {self.uid}"
-
-    def _has_acl(self) -> bool:
-        try:
-            os.getxattr(self._descriptor, "system.posix_acl_access")
-        except OSError:
-            return False
-        return True
+        mode = stat.S_IMODE(os.fstat(self._descriptor).st_mode)
+        return f"{self.path} (mode {mode:04o}) is not writable by uid {self.uid}"
 
     def look(self, name: str) -> FoundFile | None:
         """The file under a name, links not followed. None if nothing does."""

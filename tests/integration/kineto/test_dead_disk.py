@@ -75,7 +75,7 @@ async def target(folder: Path, socket_dir: Path, *silent: str) -> AsyncIterator[
 async def test_its_capture_ends_with_a_sentence(
     source: KinetoSource, socket_dir: Path, tmp_path: Path, silent: str
 ) -> None:
-    async with target(tmp_path / "mount", socket_dir, silent) as (dead, process):
+    async with target(socket_dir / "mount", socket_dir, silent) as (dead, process):
         begun, _ = session(tmp_path)
         result = await source.record(process, OPTIONS, begun)
         assert (result.state, result.reason) == (State.FAILED, Reason.TIMEOUT)
@@ -92,7 +92,7 @@ async def test_others_are_recorded_meanwhile(
 ) -> None:
     monkeypatch.setattr(limits, "ERRAND_SECONDS", 600.0)
     (tmp_path / "traces").mkdir()
-    async with target(tmp_path / "mount", socket_dir, "READ") as (_, process):
+    async with target(socket_dir / "mount", socket_dir, "READ") as (_, process):
         begun, reports = session(tmp_path)
         hanging = asyncio.create_task(source.record(process, OPTIONS, begun))
         await eventually(lambda: State.DRAINING in reports.states or hanging.done())
@@ -114,7 +114,7 @@ async def test_others_are_recorded_meanwhile(
 
 
 async def test_what_is_left_there_is_tried_again_later(socket_dir: Path, tmp_path: Path) -> None:
-    async with target(tmp_path / "mount", socket_dir, "UNLINK") as (dead, process):
+    async with target(socket_dir / "mount", socket_dir, "UNLINK") as (dead, process):
         leftovers = Leftovers(tmp_path)
         item = Leftover(dead.pid, process.id.start_ticks, MALLORY, str(dead.folder), "profd-1_1.json", time.time())
         leftovers.add(item)
@@ -123,7 +123,7 @@ async def test_what_is_left_there_is_tried_again_later(socket_dir: Path, tmp_pat
 
 
 async def test_what_a_killed_daemon_had_not_taken_waits_for_nobody_else_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    socket_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GIVEN a trace of ours, behind one on that disk WHEN the next daemon begins THEN ours is taken, and not swept."""
     monkeypatch.setattr(limits, "ERRAND_SECONDS", 15.0)  # longer than all of it may take
@@ -131,7 +131,8 @@ async def test_what_a_killed_daemon_had_not_taken_waits_for_nobody_else_s(
     name = f"profd-{token}_7.json"
     (tmp_path / name).write_text(f'{{"trace_id": "{token}", "traceEvents": [{{"ph": "X"}}], "traceName": "x"}}')
     ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(tmp_path), Journal(tmp_path / "journal")
-    with dead_files(tmp_path / "mount", MALLORY, "READ") as dead:
+    socket_dir.chmod(0o711)
+    with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
         process = ProcessTable().get(dead.pid)
         assert process is not None
         for of, uid, folder, file in (

@@ -49,8 +49,10 @@ def target(socket_dir: Path) -> Iterator[Target]:
 
 
 @pytest.fixture
-def traces(tmp_path: Path) -> Path:
-    folder = tmp_path / "traces"
+def traces(socket_dir: Path) -> Path:
+    """Which the target can reach."""
+    socket_dir.chmod(0o1777)
+    folder = socket_dir / "traces"
     folder.mkdir()
     folder.chmod(0o777)
     return folder

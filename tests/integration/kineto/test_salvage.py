@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from profd.capture.death import DeathWatch
+from profd.disk.space import Claim, Space, Urgency, alone
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.journal.journal import Journal
 from profd.model.capture import RawFile
+from profd.sources.kineto import salvage
 from profd.sources.kineto.leftovers import Leftover, Leftovers
 from profd.sources.kineto.salvage import note
 from profd.sources.kineto.source import KinetoSource
@@ -35,10 +38,10 @@ class Scene:
         self.file = self.traces / NAME
         Leftovers(self.state).add(Leftover(DEAD.pid, DEAD.start_ticks, os.geteuid(), str(self.traces), NAME, 0.0))
 
-    async def swept(self) -> None:
+    async def swept(self, claim: Callable[[int], Claim] = lambda uid: alone()) -> None:
         """A daemon begins, and has swept what it does not need."""
         leases = LeaseKeeper(DeathWatch(ProcessTable()))
-        source = KinetoSource(None, abstract=False, state_dir=self.state, leases=leases)
+        source = KinetoSource(None, abstract=False, state_dir=self.state, leases=leases, claim=claim)
         await source.open()
         try:
             await eventually(lambda: source.statistics()["leftovers"] == 0)
@@ -113,6 +116,25 @@ async def test_what_would_be_refused_is_not_taken(scene: Scene, content: str | N
     directory = scene.journal.directory("c1", DEAD)
     await scene.swept()
     assert list(directory.iterdir()) == []
+
+
+async def test_one_without_room_stays_where_it_is(scene: Scene, tmp_path: Path) -> None:
+    """It has no other copy."""
+    scene.file.write_text(WHOLE)
+    directory = scene.journal.directory("c1", DEAD)
+    full = Space(tmp_path, measure=lambda: (0, 1 << 30))
+    await scene.swept(lambda uid: full.claim(uid, "a trace", Urgency.RECORDING))
+    assert scene.file.read_text() == WHOLE
+    assert list(directory.iterdir()) == []
+
+
+async def test_one_that_was_not_taken_in_time_stays_where_it_is(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others' traces may be what has taken the time."""
+    scene.file.write_text(WHOLE)
+    scene.journal.directory("c1", DEAD)
+    monkeypatch.setattr(salvage, "KINETO_SALVAGE_SECONDS", 0.0)
+    await scene.swept()
+    assert scene.file.read_text() == WHOLE
 
 
 async def test_one_that_is_cut_off_says_so(scene: Scene) -> None:

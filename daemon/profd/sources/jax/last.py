@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from profd.limits import JAX_LEFTOVERS_MAX, JAX_RECORDING_BYTES_MAX, MiB
-from profd.model.capture import Cost, Phase, RawFile, Reason, Recording, State
+from profd.model.capture import Cost, Phase, Reason, Recording, State
 from profd.sources.jax.listeners import ListeningPort
 from profd.sources.jax.planning import SECOND
-from profd.sources.jax.recording import FORMAT, JaxRecorder
+from profd.sources.jax.recording import JaxRecorder
 from profd.sources.jax.service import Failure, Service, ServiceFailed
 from profd.targets.identity import Standing
 from profd.targets.process import ProcessId
@@ -106,7 +106,7 @@ class LastSeconds(JaxRecorder):
         self._collecting_ns += window.collected_ns - ended_ns
         self._windows.append(window)
         self._let_go(ended_ns - self._cut.last_ns)
-        self._session.keep([RawFile(str(window.path), FORMAT) for window in self._windows if window.path])
+        self._session.keep(self._files())
         return window.collected_ns
 
     def _let_go(self, before_ns: int) -> None:
@@ -151,11 +151,14 @@ async def _end(note: Path, still_listens: Callable[[ProcessId, ListeningPort], A
     process, server = _process(note.parent.name), _server(note)
     theirs = False
     if process is not None and server is not None and await still_listens(process, server):
-        theirs = True
         service = Service(server.address)
-        await service.stop_continuous()
+        with contextlib.suppress(ServiceFailed):
+            await service.connect(_START_SECONDS)
+            theirs = await still_listens(process, server)  # it is the one that we are connected to
+            if theirs:
+                await service.stop_continuous()
+                log.warning("ended continuous profiling that was left behind", extra={"target": note.parent.name})
         await service.close()
-        log.warning("ended continuous profiling that was left behind", extra={"target": note.parent.name})
     note.unlink(missing_ok=True)
     return theirs
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,7 @@ from profd.targets.process import Process
 
 FORMAT: Final = "xspace"
 CONTINUOUS_SINCE: Final = "jax 0.10.2 and tensorflow 2.21 have it, earlier ones were not tried"
+_CONNECT_SECONDS: Final = 10.0
 _TELL_SECONDS: Final = 1.0
 _DEATH_SECONDS: Final = 2.0
 _DEATH_STEP_SECONDS: Final = 0.02
@@ -54,7 +55,8 @@ class Window:
 class JaxRecorder:
     """Records once. `accepted` stays the caller's to close; `gate`: for its user's requests.
 
-    `owe`: so many bytes were handed over; the seconds until its user may have more.
+    `owe`: so many bytes were handed over; the seconds until its user may have more. `listens`: whether the server's
+    sockets are still the process's, and nobody else's at that port.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class JaxRecorder:
         accepted: Accepted,
         gate: Places,
         owe: Callable[[int], float] = lambda handed: 0.0,
+        listens: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._name = f"pid {process.id.pid}"
         self._server = server
@@ -76,6 +79,7 @@ class JaxRecorder:
         self._accepted = accepted
         self._gate = gate
         self._owe = owe
+        self._listens = listens
         self._windows: list[Window] = []
         self._bytes = 0
 
@@ -88,11 +92,22 @@ class JaxRecorder:
             if self._session.stop.is_set():
                 message = f"stopped before {self._name} was asked for anything"
                 return Recording(State.CANCELLED, Reason.CANCELLED_BY_USER, message)
-            recording = await self._record(service)
+            recording = await self._connected(service)
         finally:
             await service.close()
         self._describe(recording, began_ns)
         return recording
+
+    async def _connected(self, service: Service) -> Recording:
+        """Record on one connection. It leads to the process, which listens there behind its making as before."""
+        try:
+            await self._check()
+            await service.connect(_CONNECT_SECONDS)
+            if self._listens is not None and not await self._listens():
+                raise ServiceFailed(Failure.GONE, f"port {self._server.port} is not its own any more")
+        except ServiceFailed as error:
+            return await self._failed(error)
+        return await self._record(service)
 
     async def _wait_for_start(self) -> None:
         if self._options.start_at_ns is None:
@@ -111,6 +126,7 @@ class JaxRecorder:
                     break
                 try:
                     self._windows.append(await self._window(service, window_ns))
+                    self._session.keep(self._files())  # a daemon that is killed leaves them for `profctl retry`
                 finally:
                     self._gate.release()
                 if self._bytes > JAX_RECORDING_BYTES_MAX:
@@ -311,7 +327,7 @@ class JaxRecorder:
 
     def _ended(self, reason: Reason, message: str) -> Recording:
         """The outcome, whatever ended the recording."""
-        files = [RawFile(str(window.path), FORMAT) for window in self._windows if window.path]
+        files = self._files()
         if files:
             kept = f"; the {len(files)} windows before it are kept" if reason is not Reason.NONE else ""
             return Recording(reason=reason, message=message + kept, files=files)
@@ -328,6 +344,9 @@ class JaxRecorder:
             f"{self._name} recorded no events: it ran nothing of JAX or TensorFlow in the window; "
             "look what it does with profctl where, or ask for a longer --duration",
         )
+
+    def _files(self) -> list[RawFile]:
+        return [RawFile(str(window.path), FORMAT) for window in self._windows if window.path]
 
     def _gap_before_ns(self) -> int:
         """The gap between the time asked for and the first window."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from enum import Enum, auto
 from typing import Final
 
@@ -17,6 +19,7 @@ _BUSY: Final = "another profiling session active"
 _CONTINUOUS_BUSY: Final = "a profiling session is already running"
 _TOO_LARGE: Final = "larger than max"
 _TERMINATE_SECONDS: Final = 10.0
+_READY: Final = grpc.ChannelConnectivity.READY
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", JAX_RESPONSE_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),
@@ -24,6 +27,7 @@ _OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 600_000),
     ("grpc.min_reconnect_backoff_ms", 600_000),
+    ("grpc.enable_retries", 0),  # not of themselves, on a new connection
 )
 
 
@@ -48,10 +52,14 @@ class ServiceFailed(Exception):
 
 
 class Service:
-    """One connection to `address` (as grpc names it). Close it."""
+    """One connection to `address` (as grpc names it). Close it.
+
+    Behind `connect` there is never another: whoever listens there when the connection has ended is somebody else.
+    """
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._ended: asyncio.Task[None] | None = None  # of the connection, where it was made by `connect`
         self._monitor = self._method("Monitor")
         self._profile = self._method("Profile")
         self._terminate = self._method("Terminate")
@@ -61,6 +69,20 @@ class Service:
 
     def _method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
         return self._channel.unary_unary(_PATH + name, request_serializer=bytes, response_deserializer=bytes)
+
+    async def connect(self, seconds: float) -> None:
+        """Make the connection. Raises ServiceFailed."""
+        state = self._channel.get_state(try_to_connect=True)
+        try:
+            async with asyncio.timeout(seconds):
+                while state is not _READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        raise ServiceFailed(Failure.GONE, "nobody answers there any more")
+                    await self._channel.wait_for_state_change(state)
+                    state = self._channel.get_state()
+        except TimeoutError as error:
+            raise ServiceFailed(Failure.GONE, f"it takes no connection within {seconds:g} s") from error
+        self._ended = asyncio.create_task(self._channel.wait_for_state_change(_READY), name="jax-connection")
 
     async def is_profiler(self, seconds: float) -> bool:
         """Whether this is a profiler server, by one harmless question. Raises ServiceFailed on silence."""
@@ -79,43 +101,47 @@ class Service:
         Cancelling this makes the process drop the window, or, when it already
         collects, collect for nobody.
         """
-        try:
-            return await self._profile(request.SerializeToString(), timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            raise _failed(error) from error
+        return await self._told(self._profile, request.SerializeToString(), seconds)
 
     async def terminate(self, session_id: str) -> None:
         """End the window with that id; it keeps what it has. Silent when it cannot be told."""
         request = pb.TerminateRequest(session_id=session_id).SerializeToString()
-        try:
-            await self._terminate(request, timeout=_TERMINATE_SECONDS)
-        except grpc.aio.AioRpcError:
-            return  # the window's own call says what is wrong
+        with contextlib.suppress(ServiceFailed):  # the window's own call says what is wrong
+            await self._told(self._terminate, request, _TERMINATE_SECONDS)
 
     async def start_continuous(self, request: pb.ProfileRequest, seconds: float) -> None:
         """Begin to record without an end. Nothing but `stop_continuous` ends it. Raises ServiceFailed."""
-        try:
-            await self._start_continuous(request.SerializeToString(), timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            raise _failed(error) from error
+        await self._told(self._start_continuous, request.SerializeToString(), seconds)
 
     async def snapshot(self, seconds: float) -> bytes:
         """The recording since the snapshot before: a ProfileResponse, serialised. Raises ServiceFailed."""
-        try:
-            return await self._snapshot(b"", timeout=seconds)
-        except grpc.aio.AioRpcError as error:
-            raise _failed(error) from error
+        return await self._told(self._snapshot, b"", seconds)
 
     async def stop_continuous(self) -> None:
         """End recording; what no snapshot has fetched is lost. Silent when it cannot be told, or nothing runs."""
-        try:
-            await self._stop_continuous(b"", timeout=_TERMINATE_SECONDS)
-        except grpc.aio.AioRpcError:
-            return
+        with contextlib.suppress(ServiceFailed):
+            await self._told(self._stop_continuous, b"", _TERMINATE_SECONDS)
 
     async def close(self) -> None:
         """End the connection and every call on it."""
+        if self._ended is not None:
+            self._ended.cancel()
+            await asyncio.gather(self._ended, return_exceptions=True)
         await self._channel.close(None)
+
+    async def _told(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes], request: bytes, seconds: float
+    ) -> bytes:
+        if self._ended is not None and (self._ended.done() or self._channel.get_state() is not _READY):
+            raise ServiceFailed(Failure.GONE, "the connection has ended")
+        try:
+            answer = await method(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _failed(error) from error
+        # Between the question above and the call it may have ended: who has answered then is there, on another.
+        if self._ended is not None and self._ended.done() and self._channel.get_state() is _READY:
+            raise ServiceFailed(Failure.GONE, "another server answered in its place")
+        return answer
 
 
 def _failed(error: grpc.aio.AioRpcError) -> ServiceFailed:

@@ -154,6 +154,7 @@ class JaxSource(Source):
                 accepted,
                 self._few.of(process.uid),
                 partial(self._handed.owe, Holder.of_user(process.uid)),
+                partial(self._listens, process, server),
             )
             recording = await recorder.run()
         finally:
@@ -165,6 +166,9 @@ class JaxSource(Source):
         """For `doctor`: those that were looked at."""
         return True, "asks the listening ports of JAX and TensorFlow processes", self._finder.servers()
 
+    async def _listens(self, process: Process, server: ListeningPort) -> bool:
+        return server in await self._finder.listeners(process)
+
     async def _still_listens(self, process: ProcessId, server: ListeningPort) -> bool:
         """Whether these very sockets are that process's alone: while no daemon ran a port may have become another's."""
         found = await asyncio.to_thread(self._table.get, process.pid)
@@ -172,7 +176,7 @@ class JaxSource(Source):
             return False
         with contextlib.closing(Accepted(process, found.uid)) as accepted:
             unheld = await asyncio.to_thread(accepted.hold)
-            return not unheld and server in await self._finder.listeners(found) and accepted.same
+            return not unheld and await self._listens(found, server) and accepted.same
 
     def _refused(self, process: Process, offer: Offer) -> Recording:
         if not self._table.alive(process.id):

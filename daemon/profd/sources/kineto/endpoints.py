@@ -171,11 +171,7 @@ class DirectoryEndpoint(Endpoint):
             deliver(self.socket, descriptor, data, uid)
 
     async def close(self) -> None:
-        """Remove our socket file if it is still ours, and that can be done."""
-        if self._file >= 0 and not self.out_of_reach:
-            own = os.fstat(self._file)
-            with contextlib.suppress(OutOfReach, OSError):
-                await self._asked(names.unbind(self.directory / DAEMON_NAME, (own.st_dev, own.st_ino)))
+        """Let go of the socket. Its file stays: another user's in its place would be asked by everybody's programs."""
         self._let_go()
 
     async def bind_anew(self) -> None:

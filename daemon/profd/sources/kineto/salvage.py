@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from profd.limits import KINETO_SALVAGE_SECONDS
 from profd.sources.kineto.leftovers import Leftover, Leftovers, opened
 from profd.sources.kineto.trace_file import edges
 from profd.targets.errands.directory import SilentDirectory
-from profd.targets.pickup import NotTaken
+from profd.targets.pickup import NotTaken, Refusal
 
 TRACE: Final = "trace.json"
 """The name of a trace in its directory of the journal."""
@@ -40,26 +41,36 @@ def forget(directory: Path) -> None:
 
 
 async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Claim]) -> int:
-    """Take what an earlier daemon would have taken; how many. Bounded in time: what remains is swept.
+    """Take what an earlier daemon would have taken; how many. Bounded in time.
 
-    Nobody waits for files of others.
+    Nobody waits for files of others. A whole trace that is not taken has no other copy: it is not swept either.
     """
     of_users: dict[int, list[tuple[Leftover, Path]]] = {}
     for item, directory in await asyncio.to_thread(_waiting, leftovers.items(), journal):
         of_users.setdefault(item.uid, []).append((item, directory))
     taken: list[Leftover] = []
+    not_taken = {item.name for items in of_users.values() for item, _ in items}
 
     async def take_those_of(uid: int) -> None:
         for item, directory in of_users[uid]:
-            with contextlib.closing(claim(uid)) as room, contextlib.suppress(SilentDirectory, OSError):
-                if await _take(item, directory, room, leftovers):
+            with contextlib.closing(claim(uid)) as room, contextlib.suppress(OSError):
+                try:
+                    found = await _take(item, directory, room, leftovers)
+                except SilentDirectory:
+                    found = Found.NOTHING  # it is looked for again when it is swept
+                if found is not Found.NOT_TAKEN:
+                    not_taken.discard(item.name)
+                if found is Found.TAKEN:
                     taken.append(item)
 
     try:
         async with asyncio.timeout(KINETO_SALVAGE_SECONDS):
             await asyncio.gather(*map(take_those_of, of_users))
     except TimeoutError:
-        log.warning("kineto: traces of before the restart were not taken in time", extra={"taken": len(taken)})
+        told = {"taken": len(taken), "left_where_they_are": len(not_taken)}
+        log.warning("kineto: traces of before the restart were not taken in time", extra=told)
+    for name in not_taken:
+        await asyncio.to_thread(leftovers.done, name)
     return len(taken)
 
 
@@ -80,13 +91,21 @@ def _folder(item: Leftover) -> str:
     return f"{item.pid}-{item.start_ticks}"
 
 
-async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftovers) -> bool:
+class Found(Enum):
+    """What has come of a trace that was looked for."""
+
+    NOTHING = auto()  # it is still written, or never was; or it is not ours to take
+    TAKEN = auto()
+    NOT_TAKEN = auto()  # there is one
+
+
+async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftovers) -> Found:
     source = await opened(item)
     if isinstance(source, NotTaken):
-        return False
+        return Found.NOTHING
     try:
-        if await source.look(item.name) is None:  # it is still written, or never was
-            return False
+        if await source.look(item.name) is None:
+            return Found.NOTHING
         path = directory / TRACE
         await asyncio.to_thread(path.with_name(f"{TRACE}.part").unlink, missing_ok=True)
         taken = await source.take(item.name, path, claim)
@@ -94,12 +113,12 @@ async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftov
         source.close()
     if isinstance(taken, NotTaken):
         log.warning("kineto: a trace of before the restart was not taken", extra={"why": taken.message})
-        return False
+        return Found.NOTHING if taken.code is Refusal.NO_ANSWER else Found.NOT_TAKEN
     seen = await asyncio.to_thread(edges, path)
     if seen.trace_id is not None and f"profd-{seen.trace_id}_" not in item.name:
         await asyncio.to_thread(path.unlink)
-        return False
+        return Found.NOTHING
     await asyncio.to_thread(note, directory, whole=not taken.cut and seen.complete)
     if taken.cut:  # the rest is nowhere else
         await asyncio.to_thread(leftovers.done, item.name)
-    return True
+    return Found.TAKEN

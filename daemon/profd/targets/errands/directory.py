@@ -15,7 +15,7 @@ from profd import limits
 from profd.disk.space import Claim, alone
 from profd.errors import Exhausted
 from profd.model.text import encodable
-from profd.targets import first_looks
+from profd.targets import first_looks, procfs
 from profd.targets.errands import words
 from profd.targets.errands.child import Child, NoAnswer
 from profd.targets.errands.office import NUMBERS, Errands, errands
@@ -57,11 +57,16 @@ class Directory:
 
     @classmethod
     async def of(cls, accepted: Accepted, path: str, office: Errands = errands) -> Directory | NotTaken:
-        """Open absolute `path` below the root of a process. NotTaken where the process is another one now."""
+        """Open absolute `path` below the root of a process, as far as its user could reach it.
+
+        NotTaken where the process is another one now.
+        """
         why = await asyncio.to_thread(accepted.hold)
         if why:
             return NotTaken(Refusal.UNREADABLE, why)
-        opened = await cls.open(path, accepted.uid, Path("/proc", str(accepted.process.pid), "root"), office)
+        pid = accepted.process.pid
+        gids = await asyncio.to_thread(procfs.groups_of, pid)
+        opened = await cls.open(path, accepted.uid, Path("/proc", str(pid), "root"), office, gids)
         # Asked behind the opening: what has exec'd before it does not become the same again.
         same = False
         try:
@@ -72,8 +77,10 @@ class Directory:
         return opened if same else NotTaken(Refusal.OTHER_PROGRAM, accepted.moved_on())
 
     @classmethod
-    async def open(cls, path: str, uid: int, root: Path, office: Errands = errands) -> Directory | NotTaken:
-        """The same below any root (/ for our own), for files of `uid`."""
+    async def open(
+        cls, path: str, uid: int, root: Path, office: Errands = errands, gids: Collection[int] | None = None
+    ) -> Directory | NotTaken:
+        """The same below any root (/ for our own), for files of `uid`. `gids`: see TargetDirectory.open."""
         if not path.startswith("/") or "\0" in path:
             return NotTaken(Refusal.MISSING, f"{path!r} is not an absolute path")
         try:
@@ -83,7 +90,8 @@ class Directory:
             return NotTaken(Refusal.NO_ANSWER, f"{path} is not looked at: {error}")
         found = cls(child, number, path, uid, office)
         try:
-            refused = await found._asked("open", os.fsencode(root), os.fsencode(path), uid)
+            groups = None if gids is None else list(gids)
+            refused = await found._asked("open", os.fsencode(root), os.fsencode(path), uid, groups)
         except SilentDirectory as error:
             refused = error.refused
         except OSError as error:

@@ -35,7 +35,9 @@ class Taken(Exception):
 
 
 async def bind(sock: socket.socket, path: Path, folder_mode: int = 0, office: Errands = errands) -> Inode:
-    """Bind a datagram socket for everybody; raises Taken, too. `folder_mode`: the new mode of its directory, if not 0.
+    """Bind a datagram socket for everybody; raises Taken, too.
+
+    `folder_mode`: the mode of a directory where everybody makes names, in which we are root; 0: one of our own.
 
     A process that was given up may bind the socket later, so the socket is of no use then.
     """
@@ -60,11 +62,6 @@ def send(sock: socket.socket, path: Path, data: bytes, uid: int, office: Errands
         office.ask(NAMES, NAMES_SEND_SECONDS, "send", os.fsencode(path), data, uid, fd=sock.fileno())
     except NoAnswer as error:
         raise TimeoutError(errno.ETIMEDOUT, str(error), str(path)) from error
-
-
-async def unbind(path: Path, inode: Inode, office: Errands = errands) -> None:
-    """Remove a name if it still means this file."""
-    await office.asked(NAMES, "unbind", os.fsencode(path.parent), os.fsencode(path.name), *inode, seconds=NAMES_SECONDS)
 
 
 async def sweep(directory: Path, prefix: str, age_seconds: float, entries: int, office: Errands = errands) -> int:

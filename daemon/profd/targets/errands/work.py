@@ -69,7 +69,6 @@ class Work:
             "free": free,
             "bind": sockets.bind,
             "send": sockets.send,
-            "unbind": sockets.unbind,
             "sweep": sockets.sweep,
         }
 
@@ -82,8 +81,8 @@ class Work:
         except (TypeError, ValueError, LookupError) as error:  # of ours: it is told, and the next question answered
             return [words.FAILED, 0, f"{type(error).__name__}: {error}"]
 
-    def _open(self, number: int, root: bytes, path: bytes, uid: int) -> list[Any]:
-        opened = TargetDirectory.open(os.fsdecode(path), uid, Path(os.fsdecode(root)))
+    def _open(self, number: int, root: bytes, path: bytes, uid: int, gids: list[int] | None) -> list[Any]:
+        opened = TargetDirectory.open(os.fsdecode(path), uid, Path(os.fsdecode(root)), gids)
         if isinstance(opened, NotTaken):
             return _refused(opened)
         self._directories[number] = opened

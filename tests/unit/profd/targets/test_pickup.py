@@ -338,3 +338,27 @@ def test_unwritable(root: Path, mode: int, owner: int, gids: tuple[int, ...], wr
     assert isinstance(as_root, TargetDirectory)
     assert as_root.unwritable(()) == ""
     as_root.close()
+
+
+@pytest.mark.parametrize("what", ["folder", "nothing", "file", "link"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_what_is_in_a_folder_of_others_is_not_told(root: Path, what: str) -> None:
+    """A process names any path: whether there is something at it is nobody's to know who could not look there."""
+    theirs = root / "traces" / "theirs"
+    (theirs / "folder").mkdir(parents=True, mode=0o777)
+    (theirs / "file").touch()
+    (theirs / "link").symlink_to("/tmp")
+    os.chown(theirs, 1001, 7)
+    theirs.chmod(0o770)
+    refused = TargetDirectory.open(f"/traces/theirs/{what}", 1000, root, (8, 9))
+    assert isinstance(refused, NotTaken)
+    assert refused.message == f"/traces/theirs/{what} is out of reach of uid 1000, who may not enter /traces/theirs"
+    itself = TargetDirectory.open("/traces/theirs", 1000, root, ())  # with the names in it
+    assert refusal(itself) is Refusal.UNREADABLE
+    allowed = [(1001, ()), (1000, (8, 7)), (0, ())]
+    for uid, gids in allowed:
+        found = TargetDirectory.open("/traces/./theirs//folder/", uid, root, gids)
+        assert isinstance(found, TargetDirectory), found
+        found.close()
+    assert refusal(TargetDirectory.open("/traces/theirs/../theirs/folder", 1001, root, ())) is Refusal.UNREADABLE
+    assert refusal(TargetDirectory.open("/traces/theirs/link", 1001, root, ())) is Refusal.LINK

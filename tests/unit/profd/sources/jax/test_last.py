@@ -68,6 +68,24 @@ async def test_another_program_is_neither_asked_nor_stopped(tmp_path: Path) -> N
     assert fake.continuous
 
 
+async def test_who_listens_there_afterwards_is_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's server may have the port by then: its snapshots are not ours to fetch, nor its session to end."""
+    monkeypatch.setattr(planning, "WINDOW_NS", SECOND)
+    monkeypatch.setattr(recording, "_DEATH_SECONDS", 0.0)
+    fake, theirs = FakeProfiler(whole, snapshots=numbered), FakeProfiler(whole, snapshots=numbered)
+    theirs.continuous = True
+    with serving(fake) as port:
+        bench = Bench(tmp_path, port)
+        running = asyncio.create_task(bench.record(Options(last_ns=SECOND)))
+        await eventually(lambda: len(list(tmp_path.glob("snapshot-*"))) == 1)
+    with serving(theirs, port):
+        brought = await running
+    assert (brought.state, brought.reason) == (State.DRAINING, Reason.SOURCE_FAILED)
+    assert [path.read_text() for path in tmp_path.glob("snapshot-*")] == ["snapshot 1"]
+    assert (theirs.asked, theirs.taken, theirs.requests) == (0, 0, [])
+    assert theirs.continuous
+
+
 async def test_what_came_last_is_kept_and_the_rest_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_TELL_SECONDS", LONG)
     fake = FakeProfiler(whole, snapshots=numbered)

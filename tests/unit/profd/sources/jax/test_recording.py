@@ -73,6 +73,27 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "PROBE_SECONDS", LONG)
 
 
+async def test_a_port_that_is_another_s_behind_the_connection_is_asked_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a port that another process has taken by the time of the connection WHEN recorded THEN it is not asked."""
+    monkeypatch.setattr(recording, "_DEATH_SECONDS", 0.0)
+    fake = FakeProfiler(whole)
+    with serving(fake) as port:
+        bench, looks = Bench(tmp_path, port), 0
+
+        def look(_: Process) -> Listening:
+            nonlocal looks
+            looks += 1
+            return Listening((ListeningPort(port, f"ipv4:127.0.0.1:{port}", frozenset((looks,))),))
+
+        bench.source = JaxSource(Finder(look=look), Table())
+        brought = await bench.record()
+    assert (brought.state, brought.reason) == (State.FAILED, Reason.SOURCE_FAILED)
+    assert f"port {port} is not its own any more" in brought.message
+    assert not fake.requests
+
+
 async def test_what_a_process_says_that_misses_a_short_look_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,12 +143,15 @@ async def test_a_long_window_is_several_and_the_gaps_are_told(tmp_path: Path, mo
     fake = FakeProfiler(whole)
     with serving(fake) as port:
         bench = Bench(tmp_path, port)
+        kept: list[int] = []
+        bench.session.keep = lambda files: kept.append(len(files))
         task = asyncio.create_task(bench.record(Options(duration_ns=50 * SECOND)))
         await eventually(lambda: len(fake.requests) > 2)
         bench.session.stop.set()
         brought = await task
     assert len(brought.files) == len({request.session_id for request in fake.requests}) == len(fake.requests)
     assert brought.state is State.DRAINING
+    assert kept == list(range(1, len(brought.files) + 1))  # each is there for a retry once it is whole
     assert any("between them" in text for text in brought.warnings)
     by_name = {phase.name: phase.duration_ns for phase in brought.waterfall}
     assert brought.start_ns is not None

@@ -285,7 +285,53 @@ async def test_stale_socket_of_a_dead_daemon_is_replaced(folder) -> None:
     endpoint = await DirectoryEndpoint.open(folder)
     assert endpoint.problem() == ""
     await endpoint.close()
-    assert not (folder / wire.DAEMON_NAME).exists()
+
+
+BINDS = "import socket; made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); made.bind({name!r})"
+TAKES = {
+    "socket": BINDS + "; print('taken', flush=True); input()",  # it answers as long as that runs
+    "dead socket": BINDS,
+    "link": "import os; os.symlink('/etc/passwd', {name!r})",
+    "folder": "import os; os.mkdir({name!r}); os.mkdir({name!r} + '/inside')",
+}
+
+
+def somebody(does: str, folder: Path) -> subprocess.Popen[str]:
+    """Another user, who does this with the name of our socket."""
+    text = does.replace("{name!r}", repr(str(folder / wire.DAEMON_NAME)))
+    other: dict[str, Any] = {"user": 4242, "group": 4242, "extra_groups": [], "cwd": "/"}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(["/usr/bin/python3", "-I", "-c", text], text=True, **pipes, **other)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
+@pytest.mark.parametrize("what", list(TAKES))
+async def test_nobody_takes_our_name_while_no_daemon_runs(folder, what) -> None:
+    """Programs of all users would ask them, and end where they are answered wrongly."""
+    endpoint = await DirectoryEndpoint.open(folder)
+    await endpoint.close()
+    _, said = somebody(TAKES[what], folder).communicate()
+    assert "Address already in use" in said or "File exists" in said, said
+    assert (folder / wire.DAEMON_NAME).stat().st_uid == 0
+    again = await DirectoryEndpoint.open(folder)
+    assert again.problem() == "" or "chmod o+x" in again.problem()
+    await again.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user serves only itself")
+@pytest.mark.parametrize("what", list(TAKES))
+async def test_what_somebody_has_put_in_our_place_is_replaced(folder, what) -> None:
+    folder.chmod(0o1733)  # as it was mounted
+    with somebody(TAKES[what], folder) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == ("taken\n" if what == "socket" else "")
+        endpoint = await DirectoryEndpoint.open(folder)
+        assert not endpoint.lost()
+        assert (folder / wire.DAEMON_NAME).lstat().st_uid == 0
+        assert stat.S_ISSOCK((folder / wire.DAEMON_NAME).lstat().st_mode)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o1733
+        other.communicate("\n")
+    await endpoint.close()
 
 
 async def test_what_is_no_socket_is_left_alone(folder) -> None:

@@ -1,0 +1,62 @@
+"""What an identity may do with a folder, beside what the kernel lets it do."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profd.kernel.access import PASS, READ, WRITE, may
+
+USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+NOBODYS = 0xFFFFFFFF
+ASKS = "import os; print(*(int(os.access({path!r}, what, effective_ids=True)) for what in (4, 2, 1)))"
+
+
+def listed(*entries: tuple[int, int, int]) -> bytes:
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in sorted(entries))
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o070, 0o007, 0o750, 0o711, 0o733])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        None,
+        [(USER_OBJ, 7, NOBODYS), (USER, 3, 1000), (GROUP_OBJ, 4, NOBODYS), (MASK, 5, NOBODYS), (OTHER, 1, NOBODYS)],
+        [(USER_OBJ, 0, NOBODYS), (GROUP_OBJ, 1, NOBODYS), (GROUP, 6, 8), (MASK, 7, NOBODYS), (OTHER, 7, NOBODYS)],
+        [(USER_OBJ, 7, NOBODYS), (GROUP_OBJ, 0, NOBODYS), (GROUP, 7, 9), (MASK, 1, NOBODYS), (OTHER, 0, NOBODYS)],
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="being others takes root")
+def test_it_is_what_the_kernel_lets_them(tmp_path: Path, mode: int, entries: Any) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    folder = tmp_path / "it"
+    folder.mkdir()
+    os.chown(folder, 1001, 7)
+    folder.chmod(mode)
+    if entries is not None:
+        try:
+            os.setxattr(folder, "system.posix_acl_access", listed(*entries))
+        except OSError as error:
+            pytest.skip(f"no access lists here: {error.strerror}")
+    descriptor = os.open(folder, os.O_PATH)
+    for uid, gid, groups in (
+        (1001, 5, []),
+        (1000, 7, []),
+        (1000, 5, [8]),
+        (1000, 5, [9]),
+        (1000, 5, [7, 8]),
+        (1002, 5, []),
+    ):
+        does = ASKS.replace("{path!r}", repr(str(folder)))
+        said = subprocess.check_output(
+            ["/usr/bin/python3", "-I", "-c", does], user=uid, group=gid, extra_groups=groups, cwd="/", text=True
+        )
+        ours = [int(may(descriptor, need, uid, [gid, *groups])) for need in (READ, WRITE, PASS)]
+        assert ours == list(map(int, said.split())), (uid, gid, groups)
+    assert may(descriptor, READ | WRITE | PASS, 0, ())
+    os.close(descriptor)
