@@ -309,7 +309,7 @@ class Planner:
 
     async def processes(self, caller: Caller, selector: Selector) -> selectors.Selection:
         """The processes of a selector; an empty one means all that the caller may profile."""
-        # Who names pids does not wait for looks at all processes of the host: others may have thousands.
+        # A caller that names pids does not wait for looks at all processes of the host: others may have thousands.
         look = self._named_alone if _by_pid(selector) else self._seen
         return self._found(caller, selector, self._as_seen_by(caller, await look(caller, selector)))
 

@@ -165,7 +165,7 @@ class Patience:
         if now - self._since >= PROC_STUCK_SECONDS:
             self._since, self._total, self._starved = now, 0.0, 0.0
             self._waited.clear()
-            # Whoever had much of it is not waited for anew at once.
+            # A user with much of it is not waited for anew at once.
             self._late = {
                 uid: left for uid, seconds in self._late.items() if (left := seconds / 2) >= PROC_LATE_SECONDS
             }
