@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from profclient.cli.commands.host import _add_observer
 from profclient.torch import builds, installed, sources
 from profclient.torch.builds import Build, Key
 from profproto.v1 import host_pb2
+
+from tests.support.people import being
 
 
 def _check() -> tuple[str, str, str]:
@@ -26,6 +29,21 @@ def _torch(folder: Path, package: str, own: str) -> None:
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {package}\n")
     (folder / "torch").mkdir()
     (folder / "torch" / "version.py").write_text(f"__version__ = '{own}'\ncuda = None\n")
+
+
+def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN the HOME of another user, as `su -m` leaves it THEN `doctor` goes on."""
+    _torch(tmp_path / "site", "2.13.0", "2.13.0")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    home = tmp_path / "home"
+    home.mkdir(mode=0)
+    monkeypatch.setattr(builds, "places", lambda: [home / ".cache" / "profd" / "torch"])
+    monkeypatch.setattr(installed, "_own_version", lambda _: "2.13.0")  # its file is in a folder of root's
+    distribution = metadata.distribution("torch")
+    monkeypatch.setattr(metadata, "distribution", lambda _: distribution)
+    with being(65534 if os.geteuid() == 0 else None):
+        found = installed.state()
+    assert found == ("2.13.0", False)
 
 
 @pytest.mark.parametrize("own", ["2.13.0", "2.13.0+cu130"])
