@@ -117,7 +117,7 @@ def find(key: Key) -> Build | None:
     """The build for this torch; None if there is none. Raises Unusable when one is there that must not be loaded."""
     for place in places():
         directory = place / key.directory
-        if directory.is_dir():
+        if os.path.isdir(directory):  # not, too, where HOME is of another user, as `su -m` and containers leave it
             build = read(directory)
             check(build, key)
             _check_way(place, directory)

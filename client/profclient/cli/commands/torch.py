@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -109,7 +110,7 @@ def prune(dry_run: bool) -> None:
 
     cache = builds.cache()
     found = []
-    if cache.is_dir():
+    if os.path.isdir(cache):
         with private.place(cache.parent.parent) as place:  # of root with another user's environment, no link of theirs
             found = pruning.old(place)
             for one in found:

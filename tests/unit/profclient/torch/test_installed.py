@@ -7,7 +7,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from profclient.cli.commands.host import _add_observer
+from profclient.cli.commands.torch import torch
 from profclient.torch import builds, installed, sources
 from profclient.torch.builds import Build, Key
 from profproto.v1 import host_pb2
@@ -43,7 +45,16 @@ def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(metadata, "distribution", lambda _: distribution)
     with being(65534 if os.geteuid() == 0 else None):
         found = installed.state()
-    assert found == ("2.13.0", False)
+        loaded = builds.find(Key("2.13.0", "cf30153c4c131c81", True, "x86_64", sources.digest()))
+    assert (found, loaded) == (("2.13.0", False), None)
+
+
+def test_there_is_nothing_to_prune_in_a_home_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.joinpath("home").mkdir(mode=0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    with being(65534 if os.geteuid() == 0 else None):
+        done = CliRunner().invoke(torch, ["prune"])
+    assert (done.exit_code, done.output) == (0, f"nothing to remove in {builds.cache()}\n")
 
 
 @pytest.mark.parametrize("own", ["2.13.0", "2.13.0+cu130"])
