@@ -267,7 +267,7 @@ def known(places: list[Path]) -> list[tuple[Build | None, Path, str]]:
     found: list[tuple[Build | None, Path, str]] = []
     current = sources.digest()
     for place in places:
-        for directory in _directories(place):
+        for directory in builds.entries(place, "torch-"):
             try:
                 one = builds.read(directory)
                 builds.check(one, one.key)
@@ -276,11 +276,3 @@ def known(places: list[Path]) -> list[tuple[Build | None, Path, str]]:
             except builds.Unusable as error:
                 found.append((None, directory, str(error)))
     return found
-
-
-def _directories(place: Path) -> list[Path]:
-    """Of builds. None where the place is not ours to look at, as in the home of whoever has left us their HOME (su)."""
-    try:
-        return sorted(place.glob("torch-*"))
-    except OSError:
-        return []

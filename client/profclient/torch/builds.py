@@ -125,6 +125,14 @@ def find(key: Key) -> Build | None:
     return None
 
 
+def entries(place: Path, prefix: str) -> list[Path]:
+    """What lies there with such names, sorted. Nothing where the place is not ours to look at: see `find`."""
+    try:
+        return sorted(place.glob(f"{prefix}*"))
+    except OSError:
+        return []
+
+
 def _check_way(place: Path, directory: Path) -> None:
     """Raises Unusable for root where the environment, which may be that of the caller of su, leads to what another user
     can exchange between the look at a build and its loading.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from profclient.torch.builds import Key
+from profclient.torch.builds import Key, entries
 
 BUILDING: Final = ".building-"
 _FAILED: Final = ".failed-"
@@ -76,13 +76,13 @@ def failure(place: Path, key: Key) -> Note | None:
 
 def all_of(place: Path) -> list[Note]:
     """Notes on builds that are being made there, and on those that failed."""
-    building = [note for path in sorted(place.glob(f"{_ORDERED}*")) if _held(path) and (note := _read(path))]
-    return building + [note for path in sorted(place.glob(f"{_FAILED}*")) if (note := _read(path))]
+    building = [note for path in entries(place, _ORDERED) if _held(path) and (note := _read(path))]
+    return building + [note for path in entries(place, _FAILED) if (note := _read(path))]
 
 
 def sweep(place: Path) -> None:
     """Remove what builders left that were killed."""
-    for path in place.glob(f"{BUILDING}*"):
+    for path in entries(place, BUILDING):
         with contextlib.suppress(OSError):
             if time.time() - path.lstat().st_mtime > _LEFT_SECONDS and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

@@ -49,12 +49,15 @@ def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytes
     assert (found, loaded) == (("2.13.0", False), None)
 
 
-def test_there_is_nothing_to_prune_in_a_home_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_nothing_to_list_or_prune_in_a_home_that_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tmp_path.joinpath("home").mkdir(mode=0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     with being(65534 if os.geteuid() == 0 else None):
-        done = CliRunner().invoke(torch, ["prune"])
-    assert (done.exit_code, done.output) == (0, f"nothing to remove in {builds.cache()}\n")
+        listed, pruned = (CliRunner().invoke(torch, [command]) for command in ("list", "prune"))
+    assert (listed.exit_code, listed.exception) == (0, None)
+    assert (pruned.exit_code, pruned.output) == (0, f"nothing to remove in {builds.cache()}\n")
 
 
 @pytest.mark.parametrize("own", ["2.13.0", "2.13.0+cu130"])
