@@ -111,7 +111,8 @@ def _links_elsewhere(path: Path) -> Iterator[Path]:
 
 
 def _hint() -> str:
-    return "" if os.geteuid() == 0 else " Without root, start `profd --user`."
+    theirs = "" if os.geteuid() == 0 else " Without root, `profd --user` has places of your own."
+    return f" Name another place with --state-dir or --socket.{theirs}"
 
 
 def clear_socket(path: Path) -> None:
