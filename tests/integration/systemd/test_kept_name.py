@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from profd.kernel import passed
 from profd.sources.kineto.wire import CLIENT_PREFIX, DAEMON_NAME
 
 from tests.support.systemd_host import systemd_host
@@ -67,6 +68,7 @@ echo "stopped: $(as_alice "$@" bind)"
 """
 
 
+@pytest.mark.skipif(passed.may_come(), reason="users may pass descriptors here (before Linux 6.16)")
 def test_nobody_has_the_name_while_a_daemon_restarts_and_its_callers_are_answered() -> None:
     with systemd_host(network=True) as host:
         done = host.run("sh", "-c", SCRIPT, "sh", str(host.folder), CLIENT, str(ALICE), seconds=SECONDS)

@@ -18,6 +18,7 @@ from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
+from profd.kernel import passed
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
@@ -281,7 +282,8 @@ class KinetoSource(Source):
         if self._kept is not None:
             return AbstractEndpoint.again(self._kept)
         endpoint = AbstractEndpoint.open()
-        self._keep(endpoint.socket)
+        if not passed.may_come():  # else the keeper would close what users have passed there, which may take for ever
+            self._keep(endpoint.socket)
         return endpoint
 
     async def _directory(self, process: Process, options: Options, accepted: Accepted) -> Directory | Recording:
