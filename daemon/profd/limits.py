@@ -304,6 +304,8 @@ JOURNAL_TARGETS_PER_UID_MAX: Final = 4_096  # as many as a user may record at on
 JOURNAL_LOOK_CORES: Final = 0.02  # of a core, that looks at all of it may take: 50 us a folder, with Python's lock
 JOURNAL_SETTLED_SECONDS: Final = 3600  # longer than any capture: what changed since may be live
 
+PASSED_DESCRIPTORS_MAX: Final = 16  # by the service manager at the start; the unit lets it keep one
+
 # Kineto on demand (untrusted datagrams and the files that targets write)
 KINETO_DATAGRAM_BYTES_MAX: Final = 4096  # a poll is 100 bytes; libkineto sends at most 11 pids
 KINETO_PIDS_MAX: Final = 64

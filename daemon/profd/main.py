@@ -17,7 +17,7 @@ from profclient import streams
 
 from profd import __version__
 from profd.errors import ProfdError
-from profd.host import config
+from profd.host import config, kept
 from profd.host.config import Config, Given, Settings
 from profd.kernel import heap
 from profd.telemetry import logs
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon in the foreground until SIGTERM or SIGINT, or check its settings; the exit code."""
     streams.open_all()
+    passed = kept.take()
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.json and not arguments.check:
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         loaded = senders.load(settings.kineto_sender_filter, user=settings.user)
         read = functools.partial(config.load, _flags(arguments), user=arguments.user, file=arguments.config)
-        return _run(_serve(settings, read, loaded))
+        return _run(_serve(settings, read, loaded, passed))
     except ProfdError as error:
         print(f"profd: {error}", file=sys.stderr)
         return 1
@@ -54,7 +55,9 @@ def _check(settings: Config, given: Mapping[str, Given], *, as_json: bool) -> in
     return report(settings, given, as_json=as_json)
 
 
-async def _serve(settings: Config, read: Callable[[], Config], senders: Senders | None = None) -> int:
+async def _serve(
+    settings: Config, read: Callable[[], Config], senders: Senders | None = None, passed: kept.Kept | None = None
+) -> int:
     # Sources start their tools with fork and exec; gRPC's fork handlers would only slow that and complain.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It writes to stderr itself, a line for each call that a client sends broken: a hundred a second.
@@ -64,7 +67,7 @@ async def _serve(settings: Config, read: Callable[[], Config], senders: Senders 
         # Imported late: `profd --version` and usage errors need none of it.
         from profd.service.assembly import Daemon
 
-        daemon = Daemon(settings, read, senders)
+        daemon = Daemon(settings, read, senders, passed)
         await daemon.open()
     await daemon.run_until_stopped()
     return 0

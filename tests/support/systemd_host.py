@@ -41,9 +41,9 @@ _DROP_IN = """
 DefaultDependencies=no
 [Service]
 ExecStart=
-ExecStart={python} -m profd.main --no-kineto-abstract --metrics {metrics}
+ExecStart={python} -m profd.main {flags}
 ExecReload=
-ExecReload={python} -m profd.main --check --metrics {metrics}
+ExecReload={python} -m profd.main --check {flags}
 {signals}
 WorkingDirectory={root}
 Environment=PATH={path}
@@ -78,6 +78,7 @@ class SystemdHost:
 
     folder: Path
     first: int
+    own: tuple[str, ...] = ()  # namespaces beside those that each has
 
     @property
     def log(self) -> str:
@@ -87,7 +88,7 @@ class SystemdHost:
 
     def run(self, *command: str, seconds: float = 300.0) -> subprocess.CompletedProcess[str]:
         """A command of root's there, in this checkout, to its end."""
-        enter = ["nsenter", "--target", str(self.first), "--mount", "--uts", "--ipc", "--pid", "--cgroup"]
+        enter = ["nsenter", "--target", str(self.first), "--mount", "--uts", "--ipc", "--pid", "--cgroup", *self.own]
         return subprocess.run(
             [*enter, f"--wd={ROOT}", *command], capture_output=True, text=True, check=False, timeout=seconds
         )
@@ -111,8 +112,11 @@ def bounds_children() -> bool:
 
 
 @contextmanager
-def systemd_host(metrics: str = "off") -> Iterator[SystemdHost]:
-    """Booted, without profd yet. Skips the test where that cannot be had."""
+def systemd_host(metrics: str = "off", network: bool = False) -> Iterator[SystemdHost]:
+    """Booted, without profd yet. Skips the test where that cannot be had.
+
+    `network`: it has one of its own, in which profd takes Kineto's abstract name, as by the unit.
+    """
     cgroups = _cgroups()
     if cgroups is None or (why := why_not()):
         pytest.skip(why)
@@ -120,16 +124,27 @@ def systemd_host(metrics: str = "off") -> Iterator[SystemdHost]:
     cgroup = cgroups / folder.name
     try:
         cgroup.mkdir()
-        yield from _booted(folder, cgroup, metrics)
+        yield from _booted(folder, cgroup, metrics, network)
     finally:
         _remove(cgroup)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _booted(folder: Path, cgroup: Path, metrics: str) -> Iterator[SystemdHost]:
-    _write_units(folder, metrics)
+def _booted(folder: Path, cgroup: Path, metrics: str, network: bool) -> Iterator[SystemdHost]:
+    _write_units(folder, f"--metrics {metrics}" + ("" if network else " --no-kineto-abstract"))
+    own = ("--net",) if network else ()
     boot = readable.command(
-        *_NAMESPACES, "--propagation", "private", "sh", "-c", _BOOT, "sh", WORKER, str(folder / "units"), str(SYSTEMD)
+        *_NAMESPACES,
+        *own,
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        _BOOT,
+        "sh",
+        WORKER,
+        str(folder / "units"),
+        str(SYSTEMD),
     )
     with (folder / "systemd.log").open("w") as log:
         outer = subprocess.Popen(
@@ -145,7 +160,7 @@ def _booted(folder: Path, cgroup: Path, metrics: str) -> Iterator[SystemdHost]:
         until(lambda: outer.poll() is not None or _answers(outer.pid), "systemd answers")
         if outer.poll() is not None:
             pytest.skip(f"systemd does not run here: {(folder / 'systemd.log').read_text()[-500:]}")
-        yield SystemdHost(folder, _child(outer.pid))
+        yield SystemdHost(folder, _child(outer.pid), own)
     finally:
         if first := _child(outer.pid):
             with suppress(ProcessLookupError):
@@ -165,7 +180,7 @@ def _leave(cgroup: Path, outer: int) -> None:
         (cgroup.parent / "cgroup.procs").write_text(str(outer))
 
 
-def _write_units(folder: Path, metrics: str) -> None:
+def _write_units(folder: Path, flags: str) -> None:
     units = folder / "units"
     (units / f"{UNIT.name}.d").mkdir(parents=True)
     shutil.copy(UNIT, units)
@@ -177,7 +192,7 @@ def _write_units(folder: Path, metrics: str) -> None:
             root=ROOT,
             path=os.environ["PATH"],
             log=folder / "log",
-            metrics=metrics,
+            flags=flags,
             signals=UNIT.read_text().partition("--check\n")[2].partition("\n")[0],
         )
     )

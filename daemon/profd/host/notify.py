@@ -1,4 +1,4 @@
-"""sd_notify: messages to systemd about the daemon's state. Silent without systemd."""
+"""sd_notify: messages to systemd about the daemon's state, and sockets for it to keep. Silent without systemd."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from array import array
 from collections.abc import Mapping
 
 log = logging.getLogger("profd.host.notify")
@@ -41,6 +42,20 @@ class Notifier:
         """STOPPING=1; the watchdog goes on until `close`, since draining takes time."""
         self._send("STOPPING=1\nSTATUS=draining")
 
+    def keep(self, name: str, sock: socket.socket) -> None:
+        """FDSTORE=1: the socket stays open, also behind a kill, and is passed to the next daemon (kept.py)."""
+        try:
+            self._deliver(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", sock.fileno())
+        except OSError as error:
+            said = {"kept_as": name, "why": error.strerror}
+            log.warning(
+                "the service manager does not keep a socket: its address is free while profd restarts", extra=said
+            )
+
+    def forget(self, name: str) -> None:
+        """FDSTOREREMOVE=1: it lets go of what it keeps by this name, if anything."""
+        self._send(f"FDSTOREREMOVE=1\nFDNAME={name}")
+
     def close(self) -> None:
         """No more watchdog."""
         if self._timer is not None:
@@ -51,11 +66,17 @@ class Notifier:
         self._timer = asyncio.get_running_loop().call_later(self._period, self._pet)
 
     def _send(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            self._deliver(message)
+
+    def _deliver(self, message: str, *descriptors: int) -> None:
         if not self._address:
             return
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
-            sock.sendto(message.encode(), self._address)
+            # Not send_fds: it takes an address, and has no use for it (CPython 3.11).
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+            sock.sendmsg([message.encode()], rights, 0, self._address)
 
 
 def _watchdog_period(environ: Mapping[str, str]) -> float:

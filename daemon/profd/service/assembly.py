@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -50,6 +51,7 @@ from profd.host.config import Config
 from profd.host.doctor import Examiner, Finding
 from profd.host.groups import gid_of
 from profd.host.instance import Lock, check_one_filesystem, check_ours, clear_socket, make_directory, remove_socket
+from profd.host.kept import Kept
 from profd.host.notify import Notifier
 from profd.host.socket_files import SocketFiles
 from profd.importing.recordings import Recordings
@@ -75,6 +77,7 @@ from profd.service.observe import LiveCollector, ObservedAudit, Reading
 from profd.service.reload import Reloader, Use
 from profd.sources.base import Source
 from profd.sources.jax.source import JaxSource
+from profd.sources.kineto.endpoints import AbstractEndpoint
 from profd.sources.kineto.senders import Senders
 from profd.sources.kineto.source import KinetoSource
 from profd.sources.pyspy import where
@@ -99,6 +102,7 @@ from profd.workers.pool import WorkerPool
 from profd.workers.turns import JobKind
 
 CALLS_GRACE_SECONDS: Final = 10.0  # for calls that still run when everything else has ended
+KEPT_AS: Final = "kineto"  # the abstract socket's name at the service manager
 
 log = logging.getLogger("profd")
 
@@ -107,10 +111,18 @@ class Daemon:
     """Everything one daemon holds. `open` once, then `run_until_stopped`, which closes."""
 
     def __init__(
-        self, config: Config, read: Callable[[], Config] | None = None, senders: Senders | None = None
+        self,
+        config: Config,
+        read: Callable[[], Config] | None = None,
+        senders: Senders | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        """`read`: the settings as they are now, for SIGHUP; raises ProfdError. `senders`: the kernel's filter."""
+        """`read`: the settings as they are now, for SIGHUP; raises ProfdError. `senders`: the kernel's filter.
+
+        `kept`: descriptors of an earlier daemon.
+        """
         self._senders = senders or Senders()
+        self._kept = kept or Kept()
         self._config = config
         self._closing = contextlib.AsyncExitStack()
         self._stop = asyncio.Event()
@@ -139,6 +151,8 @@ class Daemon:
             every_user=not config.user,
             senders=self._senders,
             claim=lambda uid: self._store.space.claim(uid, "a trace of before the restart", Urgency.RECORDING),
+            kept=self._kept.datagrams(AbstractEndpoint.NAME) if config.kineto_abstract else None,
+            keep=functools.partial(self._notifier.keep, KEPT_AS),
         )
         self._metrics_address = "off"
 
@@ -156,6 +170,8 @@ class Daemon:
         self._listen_to_signals()
         self._claim()
         self._closing.callback(self._notifier.close)
+        for name in self._kept.close():
+            self._notifier.forget(name)
         self._closing.callback(self._porters.close)  # the last: they have what callers are told
         if not config.user:
             delegation.use(found := await asyncio.to_thread(delegation.opened))

@@ -81,7 +81,11 @@ class Endpoint(ABC):
 
 
 def _socket() -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    return _prepared(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC))
+
+
+def _prepared(sock: socket.socket) -> socket.socket:
+    sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     passed.take_none(sock)
@@ -92,11 +96,11 @@ class AbstractEndpoint(Endpoint):
     """libkineto's default: a name without a file, visible in one network namespace."""
 
     mode = "abstract"
-    _NAME: Final = b"\0" + DAEMON_NAME.encode() + b"\0"  # the trailing NUL is part of the name
+    NAME: Final = b"\0" + DAEMON_NAME.encode() + b"\0"  # the trailing NUL is part of the name
     _CLIENT: Final = b"\0" + CLIENT_PREFIX.encode()
 
     @classmethod
-    def open(cls, name: bytes = _NAME) -> AbstractEndpoint:
+    def open(cls, name: bytes = NAME) -> AbstractEndpoint:
         """Bind the name. ModeOff if somebody holds it."""
         sock = _socket()
         try:
@@ -106,6 +110,11 @@ class AbstractEndpoint(Endpoint):
             shown = name.replace(b"\0", b"@").decode("ascii", "replace")
             raise ModeOff(f"the abstract socket {shown} is held by {holder(shown)} ({error.strerror})") from None
         return cls(sock)
+
+    @classmethod
+    def again(cls, kept: socket.socket) -> AbstractEndpoint:
+        """One that an earlier daemon has bound, with what was sent to it since then."""
+        return cls(_prepared(kept))
 
     def is_client(self, address: object) -> bool:
         """An abstract name that libkineto gives its clients."""

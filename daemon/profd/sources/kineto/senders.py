@@ -6,6 +6,7 @@ there is another thread.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 # A second of the filter's overlaps two of the drain's: what this drops, the drain would have dropped.
 _TIMES: Final = 2
+_SO_DETACH_FILTER: Final = 27  # not named by Python's socket module
 _OLD: Final = "socket filters of this kernel are not told who sends (those of Linux 6.18 are)"
 
 
@@ -31,8 +33,10 @@ class Senders:
     why_not: str = ""  # empty: it was not wanted
 
     def attach(self, sock: socket.socket) -> None:
-        """From now on, if there is a filter. One that cannot be attached is said."""
+        """From now on, if there is a filter: in place of an earlier daemon's. One that cannot be attached is said."""
         if self.filter is None:
+            with contextlib.suppress(OSError):  # it has none
+                sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
             return
         try:
             self.filter.attach(sock.fileno())

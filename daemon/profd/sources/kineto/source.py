@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
+from profd.kernel import passed
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.newest import Newest
 from profd.sources.base import Offer, Plan, Session, Source
@@ -72,11 +74,16 @@ class KinetoSource(Source):
         every_user: bool = True,
         senders: Senders | None = None,
         claim: Callable[[int], Claim] = lambda uid: alone(),
+        kept: socket.socket | None = None,
+        keep: Callable[[socket.socket], None] = lambda sock: None,
     ) -> None:
         """`senders`: the kernel's filter, if it was loaded.
 
         `claim`: of room in the journal for what a user's process wrote before the daemon began.
+        `kept`: the abstract socket of an earlier daemon, still bound. `keep`: is handed one that was bound here.
         """
+        self._kept = kept
+        self._keep = keep
         self._socket_dir = socket_dir
         self._every_user = every_user
         self._abstract = abstract
@@ -261,7 +268,7 @@ class KinetoSource(Source):
     async def _bind(self) -> None:
         wanted: dict[str, Awaitable[Endpoint]] = {}
         if self._abstract:
-            wanted["abstract"] = asyncio.to_thread(AbstractEndpoint.open)
+            wanted["abstract"] = asyncio.to_thread(self._abstract_endpoint)
         if self._socket_dir is not None:
             wanted["directory"] = DirectoryEndpoint.open(self._socket_dir, self._every_user)
         for mode, opening in wanted.items():
@@ -270,6 +277,14 @@ class KinetoSource(Source):
             except ModeOff as error:
                 self._off[mode] = str(error)
                 log.warning("kineto: %s mode is off: %s", mode, error)
+
+    def _abstract_endpoint(self) -> AbstractEndpoint:
+        if self._kept is not None:
+            return AbstractEndpoint.again(self._kept)
+        endpoint = AbstractEndpoint.open()
+        if not passed.may_come():  # else the keeper would close what users have passed there, which may take for ever
+            self._keep(endpoint.socket)
+        return endpoint
 
     async def _directory(self, process: Process, options: Options, accepted: Accepted) -> Directory | Recording:
         """Where the process will write, checked as far as can be without it: else a whole window is lost."""

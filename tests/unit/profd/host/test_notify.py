@@ -65,6 +65,29 @@ async def test_watchdog_of_somebody_else(
         sock.recv(999)
 
 
+async def test_a_socket_is_given_to_be_kept(systemd: tuple[socket.socket, dict[str, str]]) -> None:
+    sock, environ = systemd
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
+        bound.bind("")
+        name = bound.getsockname()
+        Notifier(environ).keep("kineto", bound)
+    message, [descriptor], _, _ = socket.recv_fds(sock, 999, 4)
+    assert message == b"FDSTORE=1\nFDNAME=kineto\nFDPOLL=0"
+    with socket.socket(fileno=descriptor) as kept, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        client.sendto(b"x", name)
+        assert kept.recv(9) == b"x"
+    Notifier(environ).forget("kineto")
+    assert sock.recv(999) == b"FDSTOREREMOVE=1\nFDNAME=kineto"
+
+
+async def test_a_socket_that_cannot_be_given_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
+        Notifier({}).keep("kineto", bound)
+        assert not caplog.records
+        Notifier({"NOTIFY_SOCKET": "/nonexistent/notify"}).keep("kineto", bound)
+    assert "is free while profd restarts" in caplog.text
+
+
 async def test_without_systemd_nothing_happens() -> None:
     notifier = Notifier({})
     notifier.ready("x")

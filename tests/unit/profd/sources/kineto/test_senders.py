@@ -265,6 +265,17 @@ def test_a_socket_that_was_bound_anew_has_it_too(folder) -> None:
     asyncio.run(endpoint.close())
 
 
+def test_without_one_that_of_an_earlier_daemon_goes() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind("")
+        sock.setblocking(False)
+        filtering(sock, 0)
+        assert sent(sock, 5) == 0
+        Senders().attach(sock)
+        assert sent(sock, 5) == 5
+        Senders().attach(sock)  # there is none any more
+
+
 def test_what_it_drops_the_drain_would_have_dropped() -> None:
     """Each of its seconds overlaps two of the drain's."""
     made = senders._loaded()

@@ -24,7 +24,7 @@ import pytest
 from profd import limits
 from profd.kernel import opening
 from profd.sources.kineto import wire
-from profd.sources.kineto.endpoints import AbstractEndpoint, DirectoryEndpoint, ModeOff
+from profd.sources.kineto.endpoints import SO_TIMESTAMPNS, AbstractEndpoint, DirectoryEndpoint, ModeOff
 from profd.sources.kineto.registry import HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.targets.errands import names
@@ -455,6 +455,37 @@ async def test_abstract_client(folder) -> None:
         await dropped(thread, "address")
     thread.stop()
     await endpoint.close()
+
+
+async def test_an_earlier_daemons_abstract_socket_is_used_with_what_waits_in_it() -> None:
+    name = b"\0profd-test-" + uuid.uuid4().hex.encode() + b"\0"
+    earlier = AbstractEndpoint.open(name)
+    kept = earlier.socket.dup()
+    await earlier.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        client.bind(b"\0dynoconfigclient" + uuid.uuid4().hex.encode() + b"\0")
+        client.settimeout(PATIENCE)
+        client.sendto(struct.pack("=Q32siiq", 16, b"ctxt", 0, 1, 0), name)  # answered however old it is
+        endpoint = AbstractEndpoint.again(kept)
+        thread = SocketThread()
+        thread.start([endpoint])
+        assert await asyncio.to_thread(client.recv, 100) == wire.context_reply(1)
+    thread.stop()
+    await endpoint.close()
+    await AbstractEndpoint.open(name).close()  # and nobody else has it open
+
+
+async def test_a_kept_socket_has_what_a_new_one_has() -> None:
+    def options(sock: socket.socket) -> list[object]:
+        said = [sock.getsockopt(socket.SOL_SOCKET, number) for number in (socket.SO_PASSCRED, SO_TIMESTAMPNS)]
+        refused = sock.getsockopt(socket.SOL_SOCKET, 83) if refused_at_the_sender() else None
+        return [*said, refused, sock.getblocking(), sock.get_inheritable()]
+
+    fresh = AbstractEndpoint.open(b"\0profd-test-" + uuid.uuid4().hex.encode() + b"\0")
+    kept = AbstractEndpoint.again(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    assert options(kept.socket) == options(fresh.socket)
+    await kept.close()
+    await fresh.close()
 
 
 async def test_ended_processes_are_forgotten(polls, client, folder, monkeypatch) -> None:
