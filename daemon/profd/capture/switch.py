@@ -25,6 +25,8 @@ class Switch:
             fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except PermissionError as error:
+            return f"{self.file} cannot be looked at ({error.strerror})"
         except OSError:
             return f"{self.file} exists"
         try:

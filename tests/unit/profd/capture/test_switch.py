@@ -9,6 +9,8 @@ import pytest
 from profd.capture.switch import Switch
 from profd.errors import Unavailable
 
+from tests.support.people import being
+
 
 def test_on_off_on(tmp_path: Path) -> None:
     switch = Switch(tmp_path / "made" / "disabled")
@@ -53,3 +55,10 @@ def test_whatever_lies_there_switches_off(tmp_path: Path, kind: str) -> None:
     else:
         switch.file.touch()
     assert switch.why_disabled() == f"{switch.file} exists"
+
+
+def test_one_that_we_may_not_look_at_switches_off(tmp_path: Path) -> None:
+    switch = Switch(tmp_path / "closed" / "disabled")
+    switch.file.parent.mkdir(mode=0)
+    with being(65534 if os.geteuid() == 0 else None):
+        assert switch.why_disabled() == f"{switch.file} cannot be looked at (Permission denied)"
