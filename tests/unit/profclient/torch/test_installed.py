@@ -33,6 +33,14 @@ def _torch(folder: Path, package: str, own: str) -> None:
     (folder / "torch" / "version.py").write_text(f"__version__ = '{own}'\ncuda = None\n")
 
 
+@pytest.fixture
+def readable_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another uid finds them that may read this installation, which may be in a folder of root's."""
+    digest = sources.digest()
+    monkeypatch.setattr(sources, "digest", lambda: digest)
+
+
+@pytest.mark.usefixtures("readable_sources")
 def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN the HOME of another user, as `su -m` leaves it THEN `doctor` goes on."""
     _torch(tmp_path / "site", "2.13.0", "2.13.0")
@@ -49,6 +57,7 @@ def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytes
     assert (found, loaded) == (("2.13.0", False), None)
 
 
+@pytest.mark.usefixtures("readable_sources")
 def test_there_is_nothing_to_list_or_prune_in_a_home_that_is_not_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
