@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from importlib import metadata
 from pathlib import Path
@@ -34,13 +35,15 @@ def _torch(folder: Path, package: str, own: str) -> None:
 
 
 @pytest.fixture
-def readable_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another uid finds them that may read this installation, which may be in a folder of root's."""
+def readable_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another uid finds this installation that may read it: it may be in a folder of root's."""
+    for module in ("private", "prune"):  # that commands import late
+        importlib.import_module(f"profclient.torch.{module}")
     digest = sources.digest()
     monkeypatch.setattr(sources, "digest", lambda: digest)
 
 
-@pytest.mark.usefixtures("readable_sources")
+@pytest.mark.usefixtures("readable_for_others")
 def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN the HOME of another user, as `su -m` leaves it THEN `doctor` goes on."""
     _torch(tmp_path / "site", "2.13.0", "2.13.0")
@@ -57,7 +60,7 @@ def test_a_home_that_is_not_ours_has_no_build(tmp_path: Path, monkeypatch: pytes
     assert (found, loaded) == (("2.13.0", False), None)
 
 
-@pytest.mark.usefixtures("readable_sources")
+@pytest.mark.usefixtures("readable_for_others")
 def test_there_is_nothing_to_list_or_prune_in_a_home_that_is_not_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
