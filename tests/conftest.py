@@ -30,6 +30,9 @@ if PROFILE == "same" and hasattr(providers, "_get_local_constants"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Between fork and exec (of a program as another user) gRPC would make its threads anew, and end the child if it cannot.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 HERE = Path(__file__).parent
 SHARED = ("module", "package")
 

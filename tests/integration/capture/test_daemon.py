@@ -90,7 +90,8 @@ def traces(daemon: RunningDaemon) -> set[str]:
 def test_a_python_process(daemon: RunningDaemon) -> None:
     captures = Captures(daemon)
     with python_jobs.running(python_jobs.SPIN) as job:
-        capture = captures.ended(captures.start(job.pid).id)
+        # Long enough for a sampler to have its turn on a busy host: a window without one fails, and says so.
+        capture = captures.ended(captures.start(job.pid, duration_ns=3_000_000_000).id)
         again = captures.start(job.pid, request_id="same")
         assert captures.start(job.pid, request_id="same").id == again.id
         captures.ended(again.id)
