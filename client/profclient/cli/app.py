@@ -19,6 +19,9 @@ import click
 from profclient.errors import ClientError, UsageError
 from profclient.text import printable_lines
 
+_TOLD_CHARS = 200  # of an argument that is no text
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of what stdout leads to
+
 # name -> (module, attribute). Modules are imported when their command runs:
 # `profctl --help` and completion stay fast.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -98,10 +101,6 @@ class Commands(click.Group):
         for title, some in (("Commands", COMMANDS), ("Questions about a trace", questions())):
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, _, text) in some.items()])
-
-
-_TOLD_CHARS = 200  # of an argument that is no text
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of what stdout leads to
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

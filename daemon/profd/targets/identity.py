@@ -184,7 +184,7 @@ def _look(pid: int, pagemap: int = -1) -> _Look | None:
     over = stat.exiting or stat.state in "ZXx"
     surpassing, namespace = False, None
     if pagemap < 0:  # when it is accepted
-        surpassing = procfs.surpasses_its_user(pid, status)
+        surpassing = procfs.surpasses_its_user(pid, status, namespace=link)
         namespace = user_namespaces.of(pid, status.capabilities, link)
     return _Look(
         stat.start_ticks,

@@ -489,14 +489,16 @@ def _statuses_of(pid: int, tasks: Sequence[int]) -> dict[int, bytes] | None:
     return found
 
 
-def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc") -> bool:
+def surpasses_its_user(pid: int, status: Status, root: Path | str = "/proc", *, namespace: str | None = None) -> bool:
     """It has capabilities that its user lacks (a service's), and so is not for its user to look into: ptrace(2).
 
-    Not in a user namespace that is not ours, of which `user_namespaces` tells.
+    Not in a user namespace that is not ours, of which `user_namespaces` tells. `namespace`: where the link to its own
+    points, if that was read.
     """
     if not status.capabilities or status.uid == 0:
         return False
-    return link(f"{root}/{pid}/ns/user") in ("", link(f"{root}/self/ns/user"))
+    own = link(f"{root}/{pid}/ns/user") if namespace is None else namespace
+    return own in ("", link(f"{root}/self/ns/user"))
 
 
 def files_of(pid: int, root: Path | str = "/proc") -> int:

@@ -60,14 +60,9 @@ def of(pid: int, capabilities: int, link: str) -> UserNamespace | None:
         return UserNamespace((), capabilities)
 
 
-def link_of(pid: int) -> str:
-    """What /proc says of it; empty where it has ended, is not ours to look into, or does not answer."""
-    return procfs.link(f"/proc/{pid}/ns/user")
-
-
 def asker(pid: int) -> Asker | None:
     """A process that asks. None: it cannot be told."""
-    status, link = procfs.status_of(pid), link_of(pid)
+    status, link = procfs.status_of(pid), procfs.link(f"/proc/{pid}/ns/user")
     inode = link.removeprefix("user:[").removesuffix("]")
     return Asker(int(inode), status.capabilities) if status is not None and inode.isdecimal() else None
 

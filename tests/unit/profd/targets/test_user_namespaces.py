@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from profd.capture.planner import ManagerSettings, Planner
-from profd.targets import user_namespaces
+from profd.targets import procfs, user_namespaces
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
 from profd.targets.selector import Selector
@@ -122,7 +122,7 @@ def test_in_a_namespace_of_its_users() -> None:
 
 
 def test_in_ours() -> None:
-    assert user_namespaces.of(os.getpid(), ALL, user_namespaces.link_of(os.getpid())) is None
+    assert user_namespaces.of(os.getpid(), ALL, procfs.link(f"/proc/{os.getpid()}/ns/user")) is None
     assert user_namespaces.of(os.getpid(), ALL, "") is None
 
 
