@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd.answers.ranks import names
 from profd.answers.ranks.recorded import recorded
+from profd.events import NO_END
+from profd.query import rules
 from profd.segments.reader import TraceReader
 
 from tests.support.daemon import RunningDaemon, running_daemon
@@ -109,6 +112,17 @@ def with_more_calls(capture: str, traces: list[Path]) -> tuple[str, list[Path]] 
     return (capture, traces) if more else None
 
 
+def cut(reader: TraceReader) -> int:
+    """How many collectives the end of the window cut. Such a one has a number, and no row in the answer; gloo has
+    several threads, so that later ones may have ended.
+    """
+    count = 0
+    for table in reader.iterate(("name", "end", "device_type")):
+        on_host = rules.Named(names.is_on_host).of(table) & rules.is_cpu(table.column("device_type"))
+        count += int((on_host & (table.column("end") == NO_END)).sum())
+    return count
+
+
 def test_collectives_have_the_groups_and_numbers_that_the_recorder_remembers(
     daemon: RunningDaemon, tmp_path: Path
 ) -> None:
@@ -129,7 +143,9 @@ def test_collectives_have_the_groups_and_numbers_that_the_recorder_remembers(
         found = recorded(reader)
         second = [at for at in range(len(found)) if found.group[at] == "1"]
         numbers = found.sequence[second]
-        assert sorted(numbers.tolist()) == list(range(numbers.min(), numbers.min() + len(numbers)))
+        first, last = int(numbers.min()), int(numbers.max())
+        assert len(set(numbers.tolist())) == len(numbers)
+        assert last - first + 1 - len(numbers) <= cut(reader)
         elements = [int(found.bytes[at]) // 4 for at in second]
         fits = [size == FIRST + number % SIZES for size, number in zip(elements, numbers.tolist(), strict=True)]
         assert all(fits), list(zip(numbers.tolist(), elements, strict=True))
