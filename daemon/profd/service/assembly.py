@@ -12,7 +12,6 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from profproto.v1 import capture_pb2_grpc, host_pb2_grpc, ingest_pb2_grpc, query_pb2_grpc, trace_pb2_grpc
@@ -50,14 +49,12 @@ from profd.gpu.sidecar import BeginSidecar
 from profd.host.config import Config
 from profd.host.doctor import Examiner, Finding
 from profd.host.groups import gid_of
-from profd.host.instance import Lock, check_one_filesystem, check_ours, clear_socket, make_directory, remove_socket
+from profd.host.instance import Lock, check_one_filesystem, check_ours, make_directory
 from profd.host.kept import Kept
 from profd.host.notify import Notifier
-from profd.host.socket_files import SocketFiles
 from profd.importing.recordings import Recordings
 from profd.journal.journal import Journal
 from profd.kernel import identity, passed
-from profd.limits import LISTEN_BACKLOG
 from profd.observers.observers import Observers
 from profd.questions.jobs import DIRECTORIES, GLANCES, INDEXES, JOBS, SHORT
 from profd.questions.library import Library
@@ -75,6 +72,7 @@ from profd.rpc.traces import TraceServicer
 from profd.service.disk_gauges import DiskGauges
 from profd.service.observe import LiveCollector, ObservedAudit, Reading
 from profd.service.reload import Reloader, Use
+from profd.service.sockets import Sockets
 from profd.sources.base import Source
 from profd.sources.jax.source import JaxSource
 from profd.sources.kineto.endpoints import AbstractEndpoint
@@ -130,7 +128,7 @@ class Daemon:
         self._reloader = Reloader(config, read or (lambda: config), self._notifier)
         self._metrics = Metrics()
         self._tokens = Tokens()
-        self._sockets = SocketFiles()
+        self._sockets = Sockets(lambda: self._reloader.config, self._closing)
         self._memory = MemoryLimits()
         self._nvml = Nvml()
         self._porters = Porters(change_identity=os.geteuid() == 0 and not config.user)
@@ -239,26 +237,19 @@ class Daemon:
 
     # --- the parts, in the order they start ---
 
-    @property
-    def _passed(self) -> int:
-        """The mode of directories that others pass and do not list: who lists one can keep us from changing it."""
-        return 0o700 if self._config.user else 0o711
-
     def _claim(self) -> None:
         """Directories, and the right to be the only daemon on them."""
         config = self._config
-        make_directory(config.state_dir, self._passed)
+        make_directory(config.state_dir, self._sockets.passed)
         check_ours(config.state_dir)
         check_one_filesystem(config.state_dir)
-        make_directory(config.socket.parent, self._passed)
+        make_directory(config.socket.parent, self._sockets.passed)
         for path, what in (
             (config.state_dir / "profd.lock", f"the state directory {config.state_dir}"),
             (config.socket.with_name(f"{config.socket.name}.lock"), f"the socket {config.socket}"),
         ):
             self._closing.callback(Lock(path, what).close)
-        clear_socket(config.socket)
-        clear_socket(config.control)
-        clear_socket(config.agents)
+        self._sockets.clear()
 
     def _bind_metrics(self) -> MetricsServer | None:
         """Early: a taken address is to be told before anything else has happened."""
@@ -395,59 +386,30 @@ class Daemon:
             self._config.socket, guard, self._servicers(guard.held), self._config.admin_group, self._carriers
         )
         self._closing.push_async_callback(server.close, CALLS_GRACE_SECONDS)
-        path = self._config.socket
 
         async def serve() -> None:
-            await server.open(self._permit)
+            await server.open(self._sockets.permit)
 
         await serve()
-        self._sockets.add("grpc", path, lambda: self._anew(path, serve))
-        self._sockets.also = lambda: self._metrics.count_refusal("connections", server.look())
+        self._sockets.keep("grpc", self._config.socket, serve)
+        self._sockets.files.also = lambda: self._metrics.count_refusal("connections", server.look())
         self._closing.push_async_callback(server.refuse)
         return server
 
-    def _listen(self, path: Path) -> socket.socket:
-        """A SEQPACKET socket of the daemon, for those who may connect; its file is removed at the end."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if path != self._config.agents:  # which pass their arenas
-            passed.take_none(listener)
-        listener.bind(str(path))
-        self._permit(path)
-        listener.listen(LISTEN_BACKLOG)  # before it, nobody can connect
-        return listener
-
     def _serve_agents(self) -> None:
-        server = AgentServer(self._listen(self._config.agents), self._agents)
-        self._keep_listening("agents", self._config.agents, server)
-
-    def _keep_listening(self, name: str, path: Path, server: AgentServer | ControlServer) -> None:
-        """Serve on this file until the end, also when somebody has removed it."""
-
-        async def listen() -> None:
-            server.listen_on(self._listen(path))
-
-        self._sockets.add(name, path, lambda: self._anew(path, listen))
-        self._closing.callback(remove_socket, path)
-        server.open()
-        self._closing.callback(server.close)
-
-    async def _anew(self, path: Path, bind: Callable[[], Awaitable[None]]) -> None:
-        """Bind a socket's file that is gone, with its directory if need be."""
-        make_directory(path.parent, self._passed)
-        clear_socket(path)
-        await bind()
+        server = AgentServer(self._sockets.listen(self._config.agents), self._agents)
+        self._sockets.keep_listening("agents", self._config.agents, server)
 
     def _watch_sockets(self) -> None:
         kineto = self._kineto.socket_file
         if kineto is not None:
-            self._sockets.add("kineto", kineto, self._kineto.bind_anew, self._kineto.socket_lost)
-        self._sockets.open()
-        self._closing.push_async_callback(self._sockets.close)
+            self._sockets.files.add("kineto", kineto, self._kineto.bind_anew, self._kineto.socket_lost)
+        self._sockets.watch()
 
     def _serve_tokens(self) -> None:
         config = self._config
         server = ControlServer(
-            self._listen(config.control),
+            self._sockets.listen(config.control),
             self._tokens,
             config.socket,
             config.admin_group,
@@ -458,7 +420,7 @@ class Daemon:
             closing=None if self._carriers is None else self._carriers.droppers,
         )
         self._control = server
-        self._keep_listening("control", config.control, server)
+        self._sockets.keep_listening("control", config.control, server)
 
     # --- settings that change while it runs ---
 
@@ -487,8 +449,7 @@ class Daemon:
         self._manager.end_admins()
 
     def _use_socket_group(self, config: Config) -> None:
-        for path in (config.socket, config.control, config.agents):
-            self._allow(path, config)
+        self._sockets.use_group(config)
         if config.user:  # whose sockets are nobody else's in any case
             return
         group = gid_of("socket_group", config.socket_group)
@@ -501,16 +462,6 @@ class Daemon:
     def _use_recording(self, config: Config) -> None:
         for source in (self._sdk, self._cuda):
             source.configure(config.arena_bytes, _collecting(config))
-
-    def _permit(self, path: Path) -> None:
-        """Say on the file of a socket, which nobody may connect to yet, who may. Raises BadInput."""
-        self._allow(path, self._reloader.config)
-
-    def _allow(self, path: Path, config: Config) -> None:
-        gid = gid_of("socket_group", config.socket_group)
-        if gid is not None:
-            os.chown(path, -1, gid)
-        path.chmod(0o600 if config.user else 0o666 if gid is None else 0o660)
 
     def _servicers(self, held: HeldAnswers) -> dict[str, tuple[Callable[[Any, Any], None], Any]]:
         storing = Asked(self._pool, JobKind.PUSHED)
@@ -579,7 +530,7 @@ class Daemon:
             jobs_waiting=pool.waiting,
             workers_died=pool.workers_died,
             kineto=self._kineto.statistics(),
-            sockets_remade=dict(self._sockets.remade),
+            sockets_remade=dict(self._sockets.files.remade),
             connections=self._rpc.connections(),
             send_seconds=self._streamers.cpu_seconds(),
             sdk=self._sdk.statistics(),
