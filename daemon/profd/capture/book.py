@@ -195,9 +195,22 @@ class Book:
         return latest
 
     def _of_fleet(self, caller: Caller, fleet: str) -> CaptureRecord | None:
-        """The latest with this fleet id, of the caller's own before others': ids of fleets are their clients'."""
+        """The latest with this fleet id, of the caller's own before others': ids of fleets are their clients'.
+
+        BadInput for an admin where others' are of several users: each could be the one that is meant.
+        """
         found = [record for record in self.visible(caller) if record.fleet is not None and record.fleet.id == fleet]
-        return next((record for record in found if record.owner_uid == caller.uid), found[0] if found else None)
+        own = next((record for record in found if record.owner_uid == caller.uid), None)
+        if own is not None or not found:
+            return own
+        latest = {record.owner_uid: record for record in reversed(found)}
+        if len(latest) > 1:
+            some = ", ".join(f"{record.id} of {record.owner}" for record in list(latest.values())[:4])
+            raise BadInput(
+                f"captures of {len(latest)} users call themselves {fleet} ({some}), and any user may call one so: "
+                "name one by its own id on its host, or ask as its user"
+            )
+        return found[0]
 
     def _remember(self, record: CaptureRecord) -> None:
         self._by_id[record.id] = record

@@ -156,6 +156,16 @@ class TestStart:
         await manager.start(BOB, replace(request(102), fleet=FLEET))
         assert manager.get(ROOT, FLEET.id).id == own.id
 
+    async def test_a_fleet_id_of_two_users_names_neither_for_an_admin(self, rig: Rig, manager: CaptureManager) -> None:
+        """GIVEN a user who calls a capture as another's is called THEN root is not led to it in the other's place."""
+        alices = await manager.start(ALICE, replace(request(100), fleet=FLEET))
+        assert manager.get(ROOT, FLEET.id).id == alices.id
+        bobs = await manager.start(BOB, replace(request(102), fleet=FLEET))
+        for ask in (manager.get, manager.stop):
+            with pytest.raises(BadInput, match=f"2 users call themselves {FLEET.id}.*own id on its host"):
+                ask(ROOT, FLEET.id)
+        assert [manager.get(of, FLEET.id).id for of in (ALICE, BOB)] == [alices.id, bobs.id]
+
     @pytest.mark.parametrize(
         "wrong", [{"id": "f"}, {"id": "c0123456789ab"}, {"id": "f0123456789AB"}, {"hosts": 0}, {"hosts": 1 << 30}]
     )
