@@ -17,6 +17,9 @@ except ImportError:  # a platform that it was not built for
 
 VARIABLE = "PROFD_CAPTURE"
 _LOCAL_WORLD = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+# What tells runs of one job's id apart. A controller that has lost its state gives ids again, and 22.05 does not say
+# when a job began: the port of the step's srun is the same for all its tasks, and another one in the next run.
+_RUN_VARIABLES = ("SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_JOB_START_TIME", "SLURM_STEP_LAUNCHER_PORT")
 _EXAMPLE = "iterations:5@step:100"
 _MOST = 1 << 53  # of a number; one that the daemon cannot read costs the connection
 FIRST_STEP = 2  # the recording begins a step before, and is asked for in the first one
@@ -142,7 +145,7 @@ def _key(key: str, environ: Mapping[str, str]) -> str:
     run = labels(environ).get("job", "") or environ.get("PROFD_RUN_ID", "")
     if not run:  # nothing tells these processes from those of yesterday
         return ""
-    again = [environ.get(name, "") for name in ("SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_JOB_START_TIME")]
+    again = [environ.get(name, "") for name in _RUN_VARIABLES]
     whole = "/".join([run, *again, key])
     said = one_line(whole)
     if said == whole:

@@ -207,6 +207,7 @@ INGEST_EXPECTED_RESERVED: Final = 512  # beside, for root's and those of who run
 INGEST_THREADS_MAX: Final = 65_536  # streams of chunks (queues of threads) in one incarnation
 INGEST_REMEMBERED_PER_UID_MAX: Final = 1 << 19  # threads, and such gaps, of all processes of a user: some 70 MB
 INGEST_GAPS_MAX: Final = 4096  # chunks of one incarnation that others have overtaken and that may still come
+STORED_AT_ONCE: Final = 1  # traces that are synced and entered, users in turn
 INGEST_WRITERS: Final = 2  # threads that check and write, users in turn, a user in one of them at a time
 INGEST_REJECTED_MAX: Final = 64  # chunks of one message that are named when they are refused; all are counted
 INGEST_BROKEN_MAX: Final = 1024  # of one incarnation, and more than sound ones: then nothing more is looked at

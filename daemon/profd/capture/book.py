@@ -19,6 +19,7 @@ from profd.capture.recovery import Key
 from profd.capture.told import Told
 from profd.disk.eviction import Evictable, victims
 from profd.errors import BadInput, NotFound, ProfdError
+from profd.fairness.by_turns import ByTurns
 from profd.journal.journal import Journal, any_data
 from profd.limits import (
     CAPTURE_BYTES_KEPT_MAX,
@@ -38,7 +39,9 @@ log = logging.getLogger("profd.capture")
 
 
 class Book:
-    """Reads and writes go through one thread, so a later state never meets an earlier one on disk."""
+    """Reads and writes go through one thread, so a later state never meets an earlier one on disk. Users take turns in
+    it: on a slow disk nobody waits for all that another one has begun.
+    """
 
     def __init__(
         self,
@@ -59,10 +62,13 @@ class Book:
         self._by_request: dict[tuple[int, str], str] = {}
         self._bytes: dict[str, int] = {}  # of those that are on the disk
         self._raw: dict[str, int] = {}  # how many targets have ended and have raw files, of those that have such
-        self._unwritten: dict[str, CaptureRecord] = {}
+        self._unwritten: dict[int, dict[str, CaptureRecord]] = {}  # by owner
         self._droppable: dict[str, list[ProcessId]] = {}
-        self._writer: asyncio.Task[None] | None = None
+        self._writers: dict[int, asyncio.Task[None]] = {}  # by owner
+        self._forgetting: asyncio.Task[None] | None = None
+        self._too_many = False  # there may be, since the look of `_forgetting` began
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profd-captures")
+        self._turn = ByTurns(1)
 
     async def open(self, returning: Collection[Key] = ()) -> list[tuple[CaptureRecord, TargetRecord]]:
         """Read all; what was live when the last daemon went away gets its terminal state.
@@ -92,12 +98,14 @@ class Book:
 
     async def flush(self) -> None:
         """Until everything that was scheduled is on disk."""
-        while self._writer is not None:
-            await asyncio.shield(self._writer)
+        while at_work := [*self._writers.values(), *([self._forgetting] if self._forgetting is not None else [])]:
+            await asyncio.shield(at_work[0])
 
     async def close(self) -> None:
         """Flush, then let go of the thread."""
         await self.flush()
+        while not self._turn.free:
+            (await self._turn.get(-1))()  # behind those who wait for one
         await asyncio.to_thread(self._thread.shutdown, True)
 
     def add(self, record: CaptureRecord) -> None:
@@ -113,7 +121,7 @@ class Book:
         ends = self._told.held(record)
         value = relative(record, self._journal.path)
         try:
-            self._bytes[record.id] = await self._in_thread(self._put, record.id, value)
+            self._bytes[record.id] = await self._in_turn(record.owner_uid, self._put, record.id, value)
         except (OSError, ProfdError) as error:
             log.error("capture record not written", extra={"capture": record.id, "why": str(error)})
             return reason_of(error), f"the capture could not be recorded: {sentence(error, 'the disk')}"
@@ -142,25 +150,44 @@ class Book:
         `drop` names a target whose raw files go once the record that needs
         them no more is on disk.
         """
-        self._unwritten[record.id] = record
+        uid = record.owner_uid
+        self._unwritten.setdefault(uid, {})[record.id] = record
         if drop is not None:
             self._droppable.setdefault(record.id, []).append(drop)
-        if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write_all())
+        if uid not in self._writers:
+            self._writers[uid] = asyncio.get_running_loop().create_task(self._write_all(uid))
 
-    async def _write_all(self) -> None:
+    async def _write_all(self, uid: int) -> None:
         try:
-            while self._unwritten:
-                capture, record = next(iter(self._unwritten.items()))
-                del self._unwritten[capture]
+            while unwritten := self._unwritten.get(uid):
+                capture, record = next(iter(unwritten.items()))
+                del unwritten[capture]
                 droppable = self._droppable.pop(capture, [])
+                if capture not in self._by_id:  # forgotten meanwhile
+                    continue
                 await self.write(record)
                 for process in droppable:
-                    await self._drop(capture, process)
+                    await self._drop(record, process)
                 if record.terminal:
-                    await self._forget_old()
+                    self._look_for_too_many()
         finally:
-            self._writer = None
+            if not self._unwritten[uid]:
+                del self._unwritten[uid]
+            del self._writers[uid]
+
+    def _look_for_too_many(self) -> None:
+        """Forget what is too much, in a task of its own: of whoever has most, and no other user waits for that."""
+        self._too_many = True
+        if self._forgetting is None:
+            self._forgetting = asyncio.get_running_loop().create_task(self._forget_all())
+
+    async def _forget_all(self) -> None:
+        try:
+            while self._too_many:
+                self._too_many = False
+                await self._forget_old()
+        finally:
+            self._forgetting = None
 
     def ids(self) -> Collection[str]:
         """Every id in use."""
@@ -195,9 +222,22 @@ class Book:
         return latest
 
     def _of_fleet(self, caller: Caller, fleet: str) -> CaptureRecord | None:
-        """The latest with this fleet id, of the caller's own before others': ids of fleets are their clients'."""
+        """The latest with this fleet id, of the caller's own before others': ids of fleets are their clients'.
+
+        BadInput for an admin where others' are of several users: each could be the one that is meant.
+        """
         found = [record for record in self.visible(caller) if record.fleet is not None and record.fleet.id == fleet]
-        return next((record for record in found if record.owner_uid == caller.uid), found[0] if found else None)
+        own = next((record for record in found if record.owner_uid == caller.uid), None)
+        if own is not None or not found:
+            return own
+        latest = {record.owner_uid: record for record in reversed(found)}
+        if len(latest) > 1:
+            some = ", ".join(f"{record.id} of {record.owner}" for record in list(latest.values())[:4])
+            raise BadInput(
+                f"captures of {len(latest)} users call themselves {fleet} ({some}), and any user may call one so: "
+                "name one by its own id on its host, or ask as its user"
+            )
+        return found[0]
 
     def _remember(self, record: CaptureRecord) -> None:
         self._by_id[record.id] = record
@@ -272,7 +312,7 @@ class Book:
             self._bytes.pop(record.id, None)
             self._by_request.pop((record.owner_uid, record.request_id), None)
             await self._drop_raw(record)  # nobody can name it any more
-            await self._in_thread(self._disk.remove, record.id)
+            await self._in_turn(record.owner_uid, self._disk.remove, record.id)
 
     def _count_raw(self, record: CaptureRecord) -> None:
         self._raw.pop(record.id, None)
@@ -297,13 +337,13 @@ class Book:
         if count := self._raw.pop(record.id, 0):
             log.info("raw data dropped", extra={"capture": record.id, "processes": count})
             for target in _with_raw(record):
-                await self._drop(record.id, target.process)
+                await self._drop(record, target.process)
 
-    async def _drop(self, capture: str, process: ProcessId) -> None:
+    async def _drop(self, record: CaptureRecord, process: ProcessId) -> None:
         try:
-            await self._in_thread(self._journal.remove, capture, process)
+            await self._in_turn(record.owner_uid, self._journal.remove, record.id, process)
         except (OSError, ProfdError) as error:
-            log.warning("raw files not removed", extra={"capture": capture, "why": str(error)})
+            log.warning("raw files not removed", extra={"capture": record.id, "why": str(error)})
 
     async def _drop_unrecorded(self) -> None:
         """Sources may begin before their capture is on disk; one that never came there was promised to nobody."""
@@ -317,12 +357,22 @@ class Book:
         for capture, process in await self._in_thread(self._journal.sessions):
             record = self._by_id.get(capture)
             target = next((t for t in record.targets if t.process == process), None) if record is not None else None
-            if target is not None and target.state.terminal and not target.files:
-                await self._drop(capture, process)
+            if record is not None and target is not None and target.state.terminal and not target.files:
+                await self._drop(record, process)
 
     async def has_raw(self, record: CaptureRecord, target: TargetRecord) -> bool:
         """Whether a target's raw files are still in the journal: a sweep may have taken them."""
-        return bool(target.files) and bool(await self._in_thread(self._journal.files, record.id, target.process))
+        if not target.files:
+            return False
+        return bool(await self._in_turn(record.owner_uid, self._journal.files, record.id, target.process))
+
+    async def _in_turn(self, uid: int, function: Callable[..., Any], *args: object) -> Any:
+        """In the thread, when it is this user's turn."""
+        let_go = await self._turn.get(uid)
+        try:
+            return await self._in_thread(function, *args)
+        finally:
+            let_go()
 
     async def _in_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)

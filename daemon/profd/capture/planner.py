@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -32,6 +33,7 @@ from profd.trust.caller import Caller
 log = logging.getLogger("profd.capture")
 
 LEASE_GRACE_SECONDS: Final = 15.0
+_USERS_TOLD: Final = 4  # in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Planner:
         if len(selection.allowed) > CAPTURE_TARGETS_MAX:
             raise Exhausted(
                 f"{request.selector.describe()} means {len(selection.allowed)} processes; "
-                f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer{_of_one(selection.allowed)}"
+                f"a capture has at most {CAPTURE_TARGETS_MAX}: select fewer{of_one(selection.allowed)}"
             )
         if await self._back(request.options.source, selection.allowed):
             selection = replace(selection, allowed=await self._again(caller, selection.allowed))
@@ -366,10 +368,15 @@ def forbidden(process: Process) -> str:
     return f"pid {process.id.pid} belongs to {process.user or process.uid}; you may profile only your own"
 
 
-def _of_one(processes: Sequence[Process]) -> str:
-    """Anybody's process may say that it is of a job: how an admin tells them apart."""
-    users = sorted({process.user or str(process.uid) for process in processes})
-    return f", such as --user {users[0]} (they belong to {len(users)} users)" if len(users) > 1 else ""
+def of_one(processes: Sequence[Process]) -> str:
+    """Anybody's process may say that it is of a job: how an admin tells them apart. The end of a sentence."""
+    counts = Counter(process.user or str(process.uid) for process in processes)
+    if len(counts) < 2:
+        return ""
+    fewest = sorted(counts.items(), key=lambda of: (of[1], of[0]))[:_USERS_TOLD]
+    told = ", ".join(f"{count} of {user}" for user, count in fewest)
+    more = ", ..." if len(counts) > len(fewest) else ""
+    return f", such as --user {fewest[0][0]} (they belong to {len(counts)} users: {told}{more})"
 
 
 def missing(pid: int) -> str:

@@ -113,10 +113,14 @@ async def ingest(
             job = run_job("store_trace", _arguments(inputs, staging, meta), fds, on_progress)
             result = await _within(claim, lambda: _written(store, staging), job)
             meta.waterfall = [*meta.waterfall, *_phases(time.perf_counter_ns() - started, result)]
+            let_go = await store.turn.get(meta.owner_uid)
         except BaseException:
             await to_the_end(asyncio.to_thread(store.discard, staging))
             raise
-        return await to_the_end(asyncio.to_thread(_settle, store, staging, meta, on_stored)), result
+        try:
+            return await to_the_end(asyncio.to_thread(_settle, store, staging, meta, on_stored)), result
+        finally:
+            let_go()
 
 
 async def _within(claim: Claim, written: Callable[[], int], job: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

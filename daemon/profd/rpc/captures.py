@@ -14,7 +14,7 @@ from profproto.v1 import capture_pb2_grpc
 
 from profd.attached.collectives import Collectives
 from profd.capture.manager import CaptureManager
-from profd.capture.planner import Request, forbidden, missing
+from profd.capture.planner import Request, forbidden, missing, of_one
 from profd.capture.records import CaptureRecord
 from profd.errors import BadInput, ProfdError
 from profd.fairness.few import Few
@@ -145,7 +145,9 @@ class CaptureServicer(capture_pb2_grpc.CaptureServiceServicer):
         found = await self._manager.planner.processes(callers.current(), selector)
         processes = [process for process in found.allowed if selector.pids or process.python]
         if len(processes) > CAPTURE_TARGETS_MAX:
-            raise BadInput(f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer at a time")
+            raise BadInput(
+                f"{len(processes)} processes match; look at {CAPTURE_TARGETS_MAX} or fewer{of_one(processes)}"
+            )
         uid = callers.current().uid
         if processes:
             self._stacks_rate.take(Holder.of(callers.current()), len(processes))

@@ -32,6 +32,7 @@ from profd.disk.eviction import Evictable, Preview, victims
 from profd.disk.files import disk, rename, sync, write_atomic
 from profd.disk.space import Space, Urgency
 from profd.errors import BadInput, Exhausted, NotFound
+from profd.fairness.by_turns import ByTurns
 from profd.kernel import identity
 from profd.limits import (
     DISK_FREE_SHARE_MIN,
@@ -42,6 +43,7 @@ from profd.limits import (
     SHARES_MAX,
     STORE_BYTES_DEFAULT,
     STORE_SHARE_DEFAULT,
+    STORED_AT_ONCE,
     TRACES_PER_UID_MAX,
 )
 from profd.model.trace_ids import is_id, new_id
@@ -118,6 +120,7 @@ class Store:
             self._counts = StoreStatistics()
             self._changing = threading.RLock()  # pins and shares are read, changed and written
             self._describing = threading.Lock()
+            self.turn = ByTurns(STORED_AT_ONCE)  # for who calls `adopt`, in a thread; on a slow disk it takes seconds
             self._sweep()
             rebuild.name_uids(self._marks)
             self._catalog = self._open_catalog()

@@ -76,15 +76,16 @@ class Patience:
         self._lock = threading.Lock()
         self._since = clock()
         self._stuck: dict[int, tuple[float, float]] = {}  # pid -> until when, and what a look might take; oldest first
+        self._unheard: dict[int, float] = {}  # pid -> until when it is not known, for want of a core; oldest first
         self._waited: dict[int, float] = {}  # uid -> seconds, in vain
         self._late: dict[int, float] = {}  # uid -> seconds of which the look got an answer
         self._total = 0.0
         self._starved = 0.0  # seconds in vain of children that got no core
 
     def stuck(self, pid: int) -> bool:
-        """It did not answer lately."""
+        """It did not answer lately, or could not be asked: it has not ended by that, and may be asked all the same."""
         with self._lock:
-            return self._is_stuck(pid)
+            return self._is_stuck(pid) or self._unheard.get(pid, 0.0) > self._clock()
 
     def spent(self, uid: int) -> bool:
         """Nobody waits for a process of this user now: others of theirs did not answer for too long."""
@@ -94,8 +95,7 @@ class Patience:
 
     def silent(self) -> list[int]:
         """The processes that did not answer lately."""
-        with self._lock:
-            return [pid for pid in self._stuck if self._is_stuck(pid)]
+        return [pid for pid in list({**self._stuck, **self._unheard}) if self.stuck(pid)]
 
     def allowed(self, pid: int, uid: int, most: float, *, patient: bool = False) -> float:
         """For how many seconds a look that may take `most` waits for it; 0: not at all. `patient`: however late others
@@ -140,6 +140,10 @@ class Patience:
             self._starved += seconds
             if self._starved <= PROC_STARVED_SECONDS:
                 self._total += seconds
+                while len(self._unheard) >= PROC_STUCK_MAX:
+                    del self._unheard[next(iter(self._unheard))]
+                self._unheard.pop(pid, None)
+                self._unheard[pid] = self._clock() + PROC_STUCK_SECONDS
                 return
         self.waited(pid, uid, seconds, most)
 
@@ -152,9 +156,10 @@ class Patience:
 
     def answered(self, pid: int) -> None:
         """It does now."""
-        if pid in self._stuck:  # seldom
+        if pid in self._stuck or pid in self._unheard:  # seldom
             with self._lock:
                 self._stuck.pop(pid, None)
+                self._unheard.pop(pid, None)
 
     def _is_stuck(self, pid: int, most: float = 0.0) -> bool:
         until, tried = self._stuck.get(pid, (0.0, 0.0))
@@ -281,7 +286,10 @@ def _answered_together(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[
         patience.late(owners[longest], kept)
     left = iter(said)
     answers = [list(islice(left, len(requests))) for requests in group]
-    return list(takewhile(_are_whole, answers))
+    whole = list(takewhile(_are_whole, answers))
+    for pid, _ in wanted[: len(whole)]:
+        patience.answered(pid)
+    return whole
 
 
 def _are_whole(answers: list[bytes | int]) -> bool:

@@ -64,7 +64,7 @@ class Accepted:
         self._first = _look(process.pid)
         if self._pidfd >= 0:
             self._end.register(self._pidfd, select.POLLIN)
-        if self._first is None and procfs.unanswering(process.pid) and self._pidfd >= 0:
+        if self._first is None and self._pidfd >= 0 and not self._end.poll(0):  # whatever became of the look
             self.silent = True
             self._standing = Standing.CHANGED  # within exec: whatever was allowed to be looked at is not there any more
         elif self._first is None or self._first.start_ticks != process.start_ticks or self._pidfd < 0:
@@ -153,7 +153,7 @@ class Accepted:
             if not self._end.poll(0) and procfs.has_memory(self.process.pid):
                 return Standing.CHANGED  # before anything is asked that waits for the exec that has brought it
             now = _look(self.process.pid)
-        if now is None and procfs.unanswering(self.process.pid) and not self._end.poll(0):
+        if now is None and not self._end.poll(0):  # whatever became of the look: a busy host has no core for some
             self.silent = True
             return Standing.CHANGED
         # Its memory goes before its pidfd tells: `over` is true by then.

@@ -126,7 +126,9 @@ def test_a_key_without_a_job_is_of_this_process_alone(recorder: Recorder, monkey
     assert "key" not in fields(recorder.asked[0])
 
 
-def test_a_job_that_runs_again_has_other_keys(recorder: Recorder) -> None:
-    for restart in ("0", "1"):
-        ask_as_told({**JOB, "SLURM_RESTART_COUNT": restart, "PROFD_CAPTURE": "iterations:5@step:100"})
+@pytest.mark.parametrize("name", ["SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT"])
+def test_a_job_that_runs_again_has_other_keys(recorder: Recorder, name: str) -> None:
+    """Also one whose id a controller without its state has given again."""
+    for value in ("0", "1"):
+        ask_as_told({**JOB, name: value, "PROFD_CAPTURE": "iterations:5@step:100"})
     assert recorder.at[0][2]["key"] != recorder.at[1][2]["key"]

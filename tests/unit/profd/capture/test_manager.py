@@ -36,6 +36,8 @@ from tests.support.captures import (
     LONG,
     ROOT,
     SECOND_NS,
+    FakeTable,
+    MemoryRecords,
     Rig,
     ended,
     person,
@@ -43,6 +45,7 @@ from tests.support.captures import (
     request,
     until,
 )
+from tests.support.waiting import eventually
 
 FLEET = Fleet("f0123456789ab", "node1", 2, "hosts")
 SOON = Graces(stopping_ns=1_000_000, ended_ns=1_000_000, hearing_ns=0)
@@ -155,6 +158,16 @@ class TestStart:
         own = await manager.start(ROOT, replace(request(100), fleet=FLEET))
         await manager.start(BOB, replace(request(102), fleet=FLEET))
         assert manager.get(ROOT, FLEET.id).id == own.id
+
+    async def test_a_fleet_id_of_two_users_names_neither_for_an_admin(self, rig: Rig, manager: CaptureManager) -> None:
+        """GIVEN a user who calls a capture as another's is called THEN root is not led to it in the other's place."""
+        alices = await manager.start(ALICE, replace(request(100), fleet=FLEET))
+        assert manager.get(ROOT, FLEET.id).id == alices.id
+        bobs = await manager.start(BOB, replace(request(102), fleet=FLEET))
+        for ask in (manager.get, manager.stop):
+            with pytest.raises(BadInput, match=f"2 users call themselves {FLEET.id}.*own id on its host"):
+                ask(ROOT, FLEET.id)
+        assert [manager.get(of, FLEET.id).id for of in (ALICE, BOB)] == [alices.id, bobs.id]
 
     @pytest.mark.parametrize(
         "wrong", [{"id": "f"}, {"id": "c0123456789ab"}, {"id": "f0123456789AB"}, {"hosts": 0}, {"hosts": 1 << 30}]
@@ -549,3 +562,46 @@ async def test_named_processes_are_looked_at_alone(rig: Rig, monkeypatch: pytest
         await manager.start(ALICE, request(101, 102))  # one of them is another user's
         assert looks == ["all"]
         manager.stop(ALICE, capture)
+
+
+class InOrder(MemoryRecords):
+    """Knows whose records were written, in which order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: list[str] = []
+
+    def put(self, capture: str, record: dict[str, Any]) -> None:
+        self.owners.append(record["owner"])
+        super().put(capture, record)
+
+
+async def test_on_a_slow_disk_users_have_their_records_written_in_turn(tmp_path: Path) -> None:
+    """GIVEN a user who begins many captures at once THEN another user's waits for one of their records, not for all."""
+    alices = [process(pid) for pid in range(100, 106)]
+    rig = Rig(tmp_path, FakeTable([*alices, process(200, uid=51001, user="bob")]))
+    rig.records = records = InOrder()
+    async with rig.running() as manager:
+        records.gate = threading.Event()
+        asked = [asyncio.ensure_future(manager.start(ALICE, request(one.id.pid))) for one in alices]
+        await eventually(lambda: records.owners and manager.active == len(alices))
+        asked.append(asyncio.ensure_future(manager.start(BOB, request(200))))
+        await eventually(lambda: manager.active == len(asked))
+        records.gate.set()
+        await asyncio.gather(*asked)
+        assert records.owners.index("bob") < 3
+
+
+async def test_what_waits_for_its_turn_is_written_before_the_end(tmp_path: Path) -> None:
+    alices = [process(pid) for pid in range(100, 106)]
+    rig = Rig(tmp_path, FakeTable(alices))
+    async with rig.running() as manager:
+        rig.records.gate = threading.Event()
+        asked = [asyncio.ensure_future(manager.start(ALICE, request(one.id.pid))) for one in alices]
+        await eventually(lambda: manager.active == len(alices))
+        closing = asyncio.ensure_future(manager.close(0.0))
+        await asyncio.sleep(0)
+        rig.records.gate.set()
+        await closing
+    assert len(rig.records.kept) == len(alices)
+    assert not [done for done in await asyncio.gather(*asked, return_exceptions=True) if isinstance(done, RuntimeError)]

@@ -56,14 +56,16 @@ async def test_an_admin_is_restricted_by_nothing() -> None:
 
 async def test_processes_that_say_they_are_of_anothers_job_are_none_of_its_users_capture() -> None:
     """Of an admin's they are; where they are too many the sentence says how to leave them out."""
-    liars = [process(200 + each, uid=51001, user="bob", job="77") for each in range(CAPTURE_TARGETS_MAX)]
+    liars = [process(200 + each, uid=51001, user="aaron", job="77") for each in range(CAPTURE_TARGETS_MAX)]
     planner = Planner(
         [FakeSource()], FakeTable([process(100, job="77"), *liars]), FixedHeadroom(), ManagerSettings("host"), {}
     )
     of_job = replace(request(), selector=Selector(jobs=("77",)))
     [plan] = await planner.estimate(ALICE, of_job)
     assert plan.target.pid == 100
-    with pytest.raises(Exhausted, match=r"select fewer, such as --user alice \(they belong to 2 users\)"):
+    with pytest.raises(
+        Exhausted, match=r"fewer, such as --user alice \(they belong to 2 users: 1 of alice, 256 of aaron\)"
+    ):
         await planner.estimate(ROOT, of_job)
 
 

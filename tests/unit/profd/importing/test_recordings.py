@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from profd.store.captures import CaptureRecords
 from profd.store.store import Store, StoreLimits
 from profd.targets.process import ProcessId
 
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.unit.profd.store.stored import run_job
 
 
@@ -88,6 +92,38 @@ async def test_samples_are_left_out_once_the_worker_that_sorted_them_is_gone(sto
     stored = await Recordings(store, lambda uid: sort).store(capture_of(target()), target(), files)
     assert asked == [["chunks", "pyspy"], ["chunks"]]
     assert any("samples were left out" in warning for warning in store.meta(stored.trace).warnings)
+
+
+async def test_on_a_slow_disk_users_have_their_traces_stored_in_turn(store, tmp_path, monkeypatch):
+    """GIVEN a user of whom many traces wait for the disk THEN another user's waits for one of them, not for all."""
+    (tmp_path / "raw.json").write_text("{}")
+    owners, decoded, go, adopt = [], [], threading.Event(), store.adopt
+
+    def slow(staging, meta):
+        owners.append(meta.owner_uid)
+        assert go.wait(PATIENCE_SECONDS)
+        return adopt(staging, meta)
+
+    async def decode(*asked):
+        decoded.append(asked)
+        return await run_job(*asked)
+
+    monkeypatch.setattr(store, "adopt", slow)
+    one = target()
+    raw = [RawFile(str(tmp_path / "raw.json"), "chrome")]
+
+    def stored(uid):
+        capture = replace(capture_of(one), owner_uid=uid)
+        return asyncio.ensure_future(Recordings(store, lambda _: decode).store(capture, one, raw))
+
+    asked = [stored(1001) for _ in range(6)]
+    await eventually(lambda: owners and len(decoded) == len(asked))
+    asked.append(stored(1002))
+    await eventually(lambda: len(decoded) == len(asked))
+    go.set()
+    await asyncio.gather(*asked)
+    assert owners.index(1002) < 3
+    assert not list(store.traces.glob(".staging-*"))
 
 
 @pytest.mark.parametrize("kind", ["missing", "link", "fifo", "directory"])

@@ -233,6 +233,18 @@ class Slow:
         return await stacks(process, native)
 
 
+async def test_where_of_too_many_names_their_users(tmp_path: Path) -> None:
+    """GIVEN a user whose processes say that they are of another's job THEN root is told how to leave them out."""
+    liars = [process(1000 + each, uid=51001, user="bob", job="77", python=True) for each in range(256)]
+    rig = Rig(tmp_path, FakeTable([process(100, job="77", python=True), *liars]))
+    callers.enter(ROOT)
+    async with rig.running() as manager:
+        with pytest.raises(BadInput, match=r"256 or fewer, such as --user alice \(.* 1 of alice, 256 of bob\)"):
+            await CaptureServicer(manager, stacks, same_pids).Where(
+                pb.WhereRequest(selector=pb.Selector(jobs=["77"])), None
+            )
+
+
 async def test_where_looks_into_few_at_once_of_a_user_and_of_all(tmp_path: Path) -> None:
     people = (ALICE, BOB, Caller(1002, 1002, "carol", False, 53))
     pids = {who.uid: range(100 * who.uid, 100 * who.uid + 5) for who in people}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -319,13 +320,51 @@ def test_a_busy_host_is_no_fault_of_a_process_or_its_user() -> None:
     clock = Clock()
     patience = Patience(clock)
     patience.starved(1, USER, PROC_STARVED_SECONDS, PROC_WAIT_SECONDS)
-    assert not patience.stuck(1)
     assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
     patience.starved(1, USER, PROC_WAIT_SECONDS, PROC_WAIT_SECONDS)  # more than is nobody's
-    assert patience.stuck(1)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == 0
     clock.now += PROC_STUCK_SECONDS
     patience.starved(1, USER, PROC_STARVED_SECONDS, PROC_WAIT_SECONDS)
-    assert not patience.stuck(1)
+    assert patience.allowed(1, USER, PROC_WAIT_SECONDS) == PROC_WAIT_SECONDS
+
+
+def test_one_that_could_not_be_asked_is_not_said_to_be_gone() -> None:
+    """It is told as one that does not answer, until it does, or for a while."""
+    clock = Clock()
+    patience = Patience(clock)
+    for pid in (1, 2):
+        patience.starved(pid, USER, PROC_STARVED_SECONDS / 4, PROC_WAIT_SECONDS)
+    assert (patience.stuck(1), patience.silent()) == (True, [1, 2])
+    patience.answered(1)
+    assert (patience.stuck(1), patience.silent()) == (False, [2])
+    clock.now += PROC_STUCK_SECONDS
+    assert patience.silent() == []
+
+
+def no_core(requests: list[tuple[int, str, int]], *_: object) -> tuple[int, list[int], int, int]:
+    """What `ask` returns where no child gets a core in time."""
+    return guarded._STARVED, [-errno.EINPROGRESS] * len(requests), 0, 0
+
+
+def test_a_look_without_a_core_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN a host so busy that the child which asks gets no core THEN no process has ended by that."""
+    monkeypatch.setattr(_host, "ask", no_core)
+    with running(1) as (pid,):
+        found = procfs.parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
+        assert found is not None
+        this = ProcessId(pid, found.start_ticks)
+        assert ProcessTable().alive(this)
+        with pytest.raises(Exhausted, match=r"does not answer.*or the host is very busy"):
+            ProcessTable().pidfd(this)
+        assert procfs.silent_of({os.getuid()}) == 1
+
+
+def test_a_process_that_answers_beside_others_is_silent_no_more() -> None:
+    with running(3) as others:
+        for pid in others:
+            guarded.patience.starved(pid, os.getuid(), 0.0, PROC_WAIT_SECONDS)
+        assert [pid for pid, _, _ in procfs.looks(others)] == others
+        assert not any(map(procfs.unanswering, others))
 
 
 @pytest.fixture

@@ -56,6 +56,17 @@ def target() -> Iterator[Target]:
         yield found
 
 
+def test_a_look_that_nobody_answers_ends_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GIVEN an accepted process WHEN the host has no core for one look, or for the first THEN it is asked again."""
+    with running(TOLD) as job, accepted(process_of(job)) as found:
+        monkeypatch.setattr(identity, "_look", lambda *_: None)
+        assert (found.standing(), found.silent) == (Standing.CHANGED, True)
+        with contextlib.closing(Accepted(found.process, found.uid)) as first:
+            assert (first.standing(), first.silent) == (Standing.CHANGED, True)
+            monkeypatch.undo()
+            assert (found.standing(), found.silent) == (Standing.SAME, False)
+
+
 AMBIENT = ("--inh-caps", "+net_raw", "--ambient-caps", "+net_raw")
 
 
