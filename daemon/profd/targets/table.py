@@ -20,6 +20,7 @@ from typing import Final
 
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
+from profd.kernel.pidfd import is_dumpable
 from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
 from profd.targets import cgroup, environ, procfs, user_namespaces
 from profd.targets.guarded import Operation
@@ -285,7 +286,7 @@ class ProcessTable:
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
             private=private,
-            user_namespace=facts.user_namespace,
+            user_namespace=_as_it_is_now(facts.user_namespace, identity.pid),
             unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
@@ -381,7 +382,7 @@ class ProcessTable:
             python=mapped.python or _names_python(executable, command),
             torch_version=version,
             gpus=_gpus(folder, variables) if mapped.cuda else (),
-            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace)),
+            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace), is_dumpable(pid)),
         )
 
     @staticmethod
@@ -408,6 +409,11 @@ class ProcessTable:
             except names.SilentNames:
                 return str(uid)  # until it is known
         return name
+
+
+def _as_it_is_now(namespace: UserNamespace | None, pid: int) -> UserNamespace | None:
+    """A process may forbid its user to look into it at any time."""
+    return None if namespace is None else replace(namespace, dumpable=is_dumpable(pid))
 
 
 def _nothing_of(stat: procfs.Stat, status: procfs.Status) -> _Facts:
