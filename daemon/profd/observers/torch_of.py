@@ -124,9 +124,10 @@ def _our_root(folder: Path) -> bool:
 
 
 def lies_at(path: str, process: Process, proc: Path = _PROC) -> bool:
-    """Whether there is such a file, where the user of a process has it."""
+    """Whether there is such a file, where the user of a process has it, who may have put a link there."""
+    gids = [process.gid, *procfs.groups_of(process.id.pid)]
     try:
-        return errands.once(proc / str(process.id.pid), "exists", os.fsencode(path)) is True
+        return errands.once(proc / str(process.id.pid), "exists", os.fsencode(path), process.uid, gids) is True
     except (NoAnswer, OSError):
         return False
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import Exhausted
+from profd.kernel.access import finds
 from profd.kernel.opening import may_open
 from profd.kernel.rights import received_descriptors
 from profd.targets.errands import sockets, words
@@ -169,9 +170,9 @@ def reachable(paths: list[bytes], uid: int, gid: int) -> list[Any]:
     return [words.ANSWER, all(may_open(os.lstat(path), uid, gid) for path in paths)]
 
 
-def exists(path: bytes) -> list[Any]:
-    """Whether there is such a file."""
-    return [words.ANSWER, os.path.exists(path)]
+def exists(path: bytes, uid: int, gids: list[int]) -> list[Any]:
+    """Whether there is such a file, as far as this identity may know."""
+    return [words.ANSWER, finds(path, uid, gids)]
 
 
 def allocate(fd: int, begin: int, count: int) -> list[Any]:

@@ -58,7 +58,7 @@ def test_a_process_is_used_again(errands: Errands) -> None:
 
 def test_its_processes_are_told_for_lists_that_leave_them_out(errands: Errands) -> None:
     assert errands.pids == []
-    errands.once(own(), "exists", b"/")
+    errands.once(own(), "exists", b"/", 0, [])
     server, child = errands.pids
     assert [psutil.Process(pid).ppid() for pid in (server, child)] == [os.getpid(), server]
     errands.close()
@@ -74,25 +74,25 @@ def test_what_the_kernel_refuses_is_said(errands: Errands) -> None:
 def test_a_question_that_is_none_harms_nobody(errands: Errands, question: tuple[object, ...]) -> None:
     with pytest.raises(OSError, match=r"Error|KeyError"):
         errands.once(own(), *question)
-    assert errands.once(own(), "exists", b"/") is True
+    assert errands.once(own(), "exists", b"/", 0, []) is True
 
 
 def test_one_that_was_killed_meanwhile_has_a_successor(errands: Errands) -> None:
-    assert errands.once(own(), "exists", b"/") is True
+    assert errands.once(own(), "exists", b"/", 0, []) is True
     server = errands._server
     assert server is not None
     server.kill()
     server.wait()
     child = next(iter(errands._idle.values()))
     until(child.gone, "it ends with what has made it")
-    assert errands.once(own(), "exists", b"/") is True
+    assert errands.once(own(), "exists", b"/", 0, []) is True
 
 
 def test_an_answer_that_comes_while_its_process_is_looked_at_is_taken(
     errands: Errands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy host the caller's turn comes late: after the timeout, and when the process already waits again."""
-    assert errands.once(own(), "exists", b"/") is True
+    assert errands.once(own(), "exists", b"/", 0, []) is True
     [child] = errands._idle.values()
     os.kill(child.pid, signal.SIGSTOP)
 
@@ -104,16 +104,16 @@ def test_an_answer_that_comes_while_its_process_is_looked_at_is_taken(
 
     stat_of = procfs.stat_of
     monkeypatch.setattr(procfs, "stat_of", looks_late)
-    assert child.ask(["exists", b"/"], 0.01) is True
+    assert child.ask(["exists", b"/", 0, []], 0.01) is True
     assert not child.given_up
 
 
 def test_a_process_that_waits_and_has_not_answered_is_given_up(errands: Errands) -> None:
-    assert errands.once(own(), "exists", b"/") is True
+    assert errands.once(own(), "exists", b"/", 0, []) is True
     [child] = errands._idle.values()
     os.kill(child.pid, signal.SIGSTOP)
     with pytest.raises(Unanswered, match="does not answer"):
-        child.ask(["exists", b"/"], 0.01)
+        child.ask(["exists", b"/", 0, []], 0.01)
     assert child.given_up
 
 
@@ -126,11 +126,11 @@ def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: 
         with pytest.raises(torch_of.Elsewhere):
             torch_of.look(found[dead.pid])
         # THEN others are asked about, and its user's processes are waited for no more
-        assert errands.once(own(), "exists", b"/") is True
+        assert errands.once(own(), "exists", b"/", 0, []) is True
         assert errands._patience.allowed(dead.pid, MALLORY, PROC_WAIT_SECONDS) == 0
         assert errands._patience._waited[MALLORY] <= 2 * PROC_WAIT_SECONDS_PER_UID
         with pytest.raises(NoAnswer):
-            errands.once(dead.root.parent, "exists", b"/")
+            errands.once(dead.root.parent, "exists", b"/", 0, [])
 
 
 @needs_fuse
