@@ -329,10 +329,15 @@ class ProcessTable:
 
     def _with_version(self, identity: ProcessId, facts: _Facts) -> _Facts:
         """Facts of a process whose disk did not answer, which is asked again when it may be."""
-        version = torch_version(self._root / str(identity.pid) / "root", facts.mapped.torch_library)
+        version = self._torch_version(identity.pid, facts.owner, facts.mapped.torch_library)
         if version is None:
             return facts
         return replace(facts, torch_version=version)
+
+    def _torch_version(self, pid: int, uid: int, library: str) -> str | None:
+        """As `torch_version`; its groups are read for a process with torch alone."""
+        gids = procfs.groups_of(pid, self._root) if library else ()
+        return torch_version(self._root / str(pid) / "root", library, uid, gids)
 
     def _look(
         self,
@@ -367,7 +372,7 @@ class ProcessTable:
         if before is not None and known and before.mapped.torch_library == mapped.torch_library:
             version = before.torch_version
         else:
-            version = torch_version(folder / "root", mapped.torch_library)
+            version = self._torch_version(pid, status.uid, mapped.torch_library)
         return _Facts(
             payer=status.uids[0],
             owner=status.uid,

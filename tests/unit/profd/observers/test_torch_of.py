@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,8 +53,11 @@ class Target:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Target:
-    return Target(tmp_path.resolve())
+def target() -> Iterator[Target]:
+    """Where its user, who is none, may look, as pytest's own folders are not."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Target(Path(made).resolve())
 
 
 def why_not(target: Target) -> str:

@@ -118,8 +118,11 @@ def test_a_process_that_waits_and_has_not_answered_is_given_up(errands: Errands)
 
 
 @needs_fuse
-def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: Errands, tmp_path: Path) -> None:
-    with dead_files(tmp_path / "mount", MALLORY, "OPEN:version.py", does=MAPS) as dead:
+def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: Errands) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as name,  # where its user may go
+        dead_files(Path(name), MALLORY, "OPEN:version.py", does=MAPS) as dead,
+    ):
         found = {process.id.pid: process for process in ProcessTable().snapshot()}
         assert (found[dead.pid].framework, found[dead.pid].torch_version) == ("torch", "")
         # The same where its observer is wanted, which is told
@@ -134,8 +137,11 @@ def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: 
 
 
 @needs_fuse
-def test_a_version_on_a_disk_that_answers_is_told(errands: Errands, tmp_path: Path) -> None:
-    with dead_files(tmp_path / "mount", MALLORY, does=MAPS) as alive:
+def test_a_version_on_a_disk_that_answers_is_told(errands: Errands) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as name,
+        dead_files(Path(name), MALLORY, does=MAPS) as alive,
+    ):
         process = ProcessTable().get(alive.pid)
         assert process is not None
         assert (process.framework, process.torch_version) == ("torch", "2.13.0")
