@@ -168,9 +168,28 @@ def same_root(root: bytes) -> list[Any]:
         os.close(there)
 
 
-def reachable(paths: list[bytes], uid: int, gid: int) -> list[Any]:
-    """Whether this identity can open all of these files and folders, by their modes alone."""
-    return [words.ANSWER, all(may_open(os.lstat(path), uid, gid) for path in paths)]
+def reachable(root: bytes, paths: list[bytes], uid: int, gid: int) -> list[Any]:
+    """Whether this identity can open all of these files below a root, by modes alone.
+
+    Nothing is looked at beyond a folder that it cannot enter, nor beyond a link, which may be of whoever mounts there.
+    """
+    return [words.ANSWER, all(_reachable(root, path.split(b"/"), uid, gid) for path in paths)]
+
+
+def _reachable(root: bytes, components: list[bytes], uid: int, gid: int) -> bool:
+    here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in filter(None, components):
+            if not may_open(os.fstat(here), uid, gid):
+                return False
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = inner
+            if stat.S_ISLNK(os.fstat(here).st_mode):
+                return True
+        return may_open(os.fstat(here), uid, gid)
+    finally:
+        os.close(here)
 
 
 def exists(path: bytes, uid: int, gids: list[int]) -> list[Any]:

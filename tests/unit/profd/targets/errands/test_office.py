@@ -16,7 +16,7 @@ from profd.limits import PROC_WAIT_SECONDS, PROC_WAIT_SECONDS_PER_UID
 from profd.observers import torch_of
 from profd.sources.pyspy import confinement
 from profd.targets import mapped, procfs
-from profd.targets.errands import calls, office
+from profd.targets.errands import calls, office, work
 from profd.targets.errands.child import NoAnswer, Unanswered
 from profd.targets.errands.office import Errands
 from profd.targets.table import ProcessTable
@@ -160,6 +160,27 @@ def test_a_sampler_of_what_lies_on_a_dead_disk_is_begun(errands: Errands, monkey
         line = f"7f0-7f1 r-xp 00000000 08:01 4242       {dead.folder}/libpython.so\n".encode()
         monkeypatch.setattr("profd.sources.pyspy.confinement.procfs.read", lambda path, limit: line)
         assert not confinement.confine(replace(process, uid=MALLORY, gid=MALLORY), native=False).warden
+
+
+def test_a_sampler_is_told_nothing_of_what_its_user_cannot_see() -> None:
+    """Which others see by its warden: there is one where a library cannot be opened."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder, shut = Path(name), Path(name, "shut")
+        folder.chmod(0o755)
+        shut.mkdir()
+        for path in (shut / "it", folder / "own", folder / "private"):
+            path.touch(0o644)
+        (folder / "private").chmod(0o600)
+        shut.chmod(0o700)
+        (folder / "link").symlink_to(shut)
+
+        def reached(path: bytes) -> bool:
+            [_, answer] = work.reachable(os.fsencode(name), [path], 1000, 1000)
+            return bool(answer)
+
+        assert [reached(path) for path in (b"/own", b"/private")] == [True, False]
+        assert [reached(path) for path in (b"/shut/it", b"/shut/none")] == [False, False]
+        assert [reached(path) for path in (b"/link/it", b"/link/none")] == [True, True]
 
 
 # socket connect socketpair clone fork execve kill ptrace setuid mount unshare execveat clone3 io_uring_setup bpf
