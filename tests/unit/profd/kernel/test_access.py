@@ -91,3 +91,16 @@ def test_what_is_found_is_what_the_user_finds(passable: Path) -> None:
     assert [finds(bytes(path), 1000, [1000]) for path in paths] == [word == "1" for word in said.split()]
     assert all(finds(bytes(path), 0, []) for path in (shut / "file", own / "link2", own / "link4"))
     assert not finds(b"/proc/self/root/etc", 0, [])  # whoever's link it is: nothing by /proc
+
+
+def test_a_long_list_counts_to_its_end() -> None:
+    named = [(USER, 7, 10_000 + number) for number in range(5000)]
+    entries = [(USER_OBJ, 7, NOBODYS), *named, (GROUP_OBJ, 0, NOBODYS), (MASK, 1, NOBODYS), (OTHER, 7, NOBODYS)]
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        try:
+            os.setxattr(file.fileno(), "system.posix_acl_access", listed(*entries))
+        except OSError as error:
+            pytest.skip(f"no such list here: {error.strerror}")
+        assert may(file.fileno(), PASS, 10_001, [])
+        assert not may(file.fileno(), READ, 10_001, [])
+        assert not may(file.fileno(), READ, 14_999, [])
