@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profclient.folders import cache_folder
-from profclient.owners import open_above
+from profclient.owners import are_ours, open_above
 from profclient.torch import sources
 
 LIBRARY: Final = "observer.so"
@@ -134,14 +134,16 @@ def entries(place: Path, prefix: str) -> list[Path]:
 
 
 def _check_way(place: Path, directory: Path) -> None:
-    """Raises Unusable for root where the environment, which may be that of the caller of su, leads to what another user
-    can exchange between the look at a build and its loading.
+    """Raises Unusable where the environment, which may be that of the caller of su, leads to what another user can
+    exchange between the look at a build and its loading, which may be hours later.
     """
-    if os.geteuid() == 0 and place not in _fixed() and (above := open_above(str(directory))):
-        raise Unusable(
-            f"{directory} can be exchanged by another user, by {above}: set {DIRECTORY_VARIABLE}, XDG_CACHE_HOME "
-            "and HOME to folders of root's"
-        )
+    base = place.parent.parent if place == cache() else place
+    if place in _fixed() or are_ours(str(base), *place.relative_to(base).parts):
+        return
+    raise Unusable(
+        f"{directory} can be exchanged by another user, by {open_above(str(directory)) or base}: set "
+        f"{DIRECTORY_VARIABLE}, XDG_CACHE_HOME and HOME to folders of your own"
+    )
 
 
 def read(directory: Path) -> Build:

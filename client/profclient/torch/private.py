@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profclient.errors import DeniedError, UsageError
+from profclient.owners import open_above
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BY_HAND: Final = "profctl torch build --into DIR builds it elsewhere"
@@ -20,11 +21,13 @@ def place(base: Path) -> Iterator[Path]:
     """`profd/torch` in a user's cache, made if it is absent: a path for this process and those it starts.
 
     Each directory from the cache on has to be this user's and writable by nobody else, and no link; nothing is written
-    before that is known. Raises DeniedError, UsageError.
+    before that is known, nor where a process would not load it (`builds.find`). Raises DeniedError, UsageError.
     """
     with contextlib.ExitStack() as opened:
         try:
             cache = _opened(opened, base)
+            if above := open_above(str(base)):
+                raise DeniedError(f"{base} can be exchanged by another user, by {above}: {_BY_HAND}")
             profd = _below(opened, cache, "profd", base)
             os.fchmod(_below(opened, profd, "torch", base / "profd"), 0o700)
         except OSError as error:

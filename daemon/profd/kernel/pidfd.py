@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import select
+import struct
+from typing import Final
+
+_GET_INFO: Final = 0xC048FF0B  # PIDFD_GET_INFO, of 72 bytes
+_INFO: Final = struct.Struct("Q56xI4x")  # what is asked for, or was told; what a core dump would be
+_COREDUMP: Final = 1 << 4
+_BY_USER: Final = 1 << 2
 
 
 def has_ended(pidfd: int) -> bool:
@@ -13,6 +21,32 @@ def has_ended(pidfd: int) -> bool:
     end = select.poll()
     end.register(pidfd, select.POLLIN)
     return bool(end.poll(0))
+
+
+def dumpable(pidfd: int) -> bool | None:
+    """Whether the process of this descriptor is (prctl(2), PR_SET_DUMPABLE). Never waits.
+
+    None where the kernel does not say (before Linux 6.16), or the process has no memory any more.
+    """
+    told = bytearray(_INFO.pack(_COREDUMP, 0))
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, told)
+    except OSError:
+        return None
+    known, dump = _INFO.unpack(told)
+    return bool(dump & _BY_USER) if known & _COREDUMP else None
+
+
+def is_dumpable(pid: int) -> bool | None:
+    """As `dumpable`, of whichever process has this pid; None, too, where none has."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        return dumpable(pidfd)
+    finally:
+        os.close(pidfd)
 
 
 def pids_of(pid: int) -> list[int]:

@@ -79,7 +79,8 @@ def _look(process: Process, proc: Path) -> Wanted:
     if not home or "/" in tail or not _plain(home):
         raise Elsewhere("the place of its torch is not known; build it by hand: profctl torch build")
     files = (f"{home}/version.py", f"{home}/share/cmake/Torch/TorchConfig.cmake")
-    text, build = read(folder / "root", files, _FILE_BYTES)
+    gids = [process.gid, *procfs.groups_of(process.id.pid, proc)]
+    text, build = read(folder / "root", files, _FILE_BYTES, process.uid, gids)
     version, git, cuda = (pattern.search(text) for pattern in (_VERSION, _GIT, _CUDA))
     if version is None or git is None:
         raise Elsewhere("the version of its torch is not known; build it by hand: profctl torch build")
@@ -124,9 +125,10 @@ def _our_root(folder: Path) -> bool:
 
 
 def lies_at(path: str, process: Process, proc: Path = _PROC) -> bool:
-    """Whether there is such a file, where the user of a process has it."""
+    """Whether there is such a file, where the user of a process has it, who may have put a link there."""
+    gids = [process.gid, *procfs.groups_of(process.id.pid)]
     try:
-        return errands.once(proc / str(process.id.pid), "exists", os.fsencode(path)) is True
+        return errands.once(proc / str(process.id.pid), "exists", os.fsencode(path), process.uid, gids) is True
     except (NoAnswer, OSError):
         return False
 

@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import Final
 
 from profd.errors import Exhausted
+from profd.kernel.pidfd import dumpable
 from profd.targets import procfs, user_namespaces
 from profd.targets.process import ProcessId
 from profd.targets.user_namespaces import Asker, UserNamespace
@@ -38,7 +39,8 @@ class _Look:
     uids: tuple[int, ...]  # real, effective, saved
     gids: tuple[int, ...]
     owner: int  # whose it is to us
-    files_of: int  # who has its files in /proc: root, where it is not dumpable
+    files_of: int  # who has its files in /proc: root, where it is not dumpable; its namespace's in one that is not ours
+    dumpable: bool | None  # None: the kernel does not say
     over: bool
     surpassing: bool = field(compare=False)  # as Process.private: it may give its capabilities up
     user_namespace: UserNamespace | None = field(compare=False)
@@ -61,7 +63,7 @@ class Accepted:
         self.silent = False  # the last look had no answer in time
         self._pidfd = _pidfd(process.pid)
         self._end = select.poll()
-        self._first = _look(process.pid)
+        self._first = _look(process.pid, self._pidfd)
         if self._pidfd >= 0:
             self._end.register(self._pidfd, select.POLLIN)
         if self._first is None and self._pidfd >= 0 and not self._end.poll(0):  # whatever became of the look
@@ -147,12 +149,12 @@ class Accepted:
             self._map = self._pidfd = -1
 
     def _now(self) -> Standing:
-        now = _look(self.process.pid, self._map)
+        now = _look(self.process.pid, self._pidfd, self._map)
         in_use = now is not _NOBODYS
         if now is _NOBODYS:
             if not self._end.poll(0) and procfs.has_memory(self.process.pid):
                 return Standing.CHANGED  # before anything is asked that waits for the exec that has brought it
-            now = _look(self.process.pid)
+            now = _look(self.process.pid, self._pidfd)
         if now is None and not self._end.poll(0):  # whatever became of the look: a busy host has no core for some
             self.silent = True
             return Standing.CHANGED
@@ -162,13 +164,15 @@ class Accepted:
         return Standing.SAME if in_use and now == self._first else Standing.CHANGED
 
 
-_NOBODYS: Final = _Look(0, (), (), (), -1, -1, over=False, surpassing=False, user_namespace=None)
+_NOBODYS: Final = _Look(0, (), (), (), -1, -1, None, over=False, surpassing=False, user_namespace=None)
 """Nobody has the memory any more of which a map is held; nothing else was asked."""
 
 
-def _look(pid: int, pagemap: int = -1) -> _Look | None:
+def _look(pid: int, pidfd: int, pagemap: int = -1) -> _Look | None:
     """None: there is no such process, or it does not answer. `pagemap`: of the memory that it has to have."""
     link = ""
+    # Before the rest: of one whose memory is gone `over` is true by then.
+    may_be_dumped = dumpable(pidfd) if pidfd >= 0 else None
     if pagemap < 0:
         stat, status, link = procfs.look_at(pid)
     else:
@@ -185,7 +189,7 @@ def _look(pid: int, pagemap: int = -1) -> _Look | None:
     surpassing, namespace = False, None
     if pagemap < 0:  # when it is accepted
         surpassing = procfs.surpasses_its_user(pid, status, namespace=link)
-        namespace = user_namespaces.of(pid, status.capabilities, link)
+        namespace = user_namespaces.of(pid, status.capabilities, link, may_be_dumped)
     return _Look(
         stat.start_ticks,
         stat.layout,
@@ -193,6 +197,7 @@ def _look(pid: int, pagemap: int = -1) -> _Look | None:
         status.gids[:3],
         status.uid,
         files_of,
+        may_be_dumped,
         over,
         surpassing,
         namespace,

@@ -73,34 +73,38 @@ def parse_maps(raw: bytes) -> Mapped:
     return Mapped(python, cuda, os.fsdecode(torch), jax, tensorflow)
 
 
-def torch_version(process_root: Path, library: str) -> str | None:
+def torch_version(process_root: Path, library: str, uid: int, gids: Sequence[int]) -> str | None:
     """The version of the torch package that a mapped library belongs to, empty if it cannot be told.
 
     None where its file system does not answer in time: another look may be told.
 
     `process_root` is /proc/PID/root and the process decides what lies there, so
-    that no link is followed (the kernel reports mapped paths without links) and
-    only a version number can come back.
+    that no link is followed (the kernel reports mapped paths without links),
+    only a version number can come back, and only of what `uid` with `gids` could
+    read: whoever mounts there need not be able to look into what they mount.
     """
     package, _, tail = library.rpartition("/lib/")
     if not package or "/" in tail:
         return ""
-    parts = _read(process_root, (f"{package}/version.py",), _VERSION_BYTES)
+    parts = _read(process_root, (f"{package}/version.py",), _VERSION_BYTES, uid, gids)
     if parts is None:
         return None
     found = _VERSION.search(parts[0])
     return found.group(1).decode("ascii") if found else ""
 
 
-def read(process_root: Path, paths: Sequence[str], limit: int) -> list[bytes]:
-    """The first bytes of regular files of a process, reached through no link; none where that fails or takes long."""
-    return _read(process_root, paths, limit) or [b""] * len(paths)
+def read(process_root: Path, paths: Sequence[str], limit: int, uid: int, gids: Sequence[int]) -> list[bytes]:
+    """The first bytes of regular files of a process that this identity may read, reached through no link.
+
+    None where that fails or takes long.
+    """
+    return _read(process_root, paths, limit, uid, gids) or [b""] * len(paths)
 
 
-def _read(process_root: Path, paths: Sequence[str], limit: int) -> list[bytes] | None:
+def _read(process_root: Path, paths: Sequence[str], limit: int, uid: int, gids: Sequence[int]) -> list[bytes] | None:
     """The same; None where it takes long."""
     try:
-        asked = ("read", os.fsencode(process_root), [os.fsencode(path) for path in paths], limit)
+        asked = ("read", os.fsencode(process_root), [os.fsencode(path) for path in paths], limit, uid, list(gids))
         found = errands.once(process_root.parent, *asked)
         return [part or b"" for part in msgspec.convert(found, list[bytes | None])]
     except NoAnswer:

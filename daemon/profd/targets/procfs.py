@@ -349,9 +349,9 @@ def look_at(pid: int) -> tuple[Stat | None, Status | None, str]:
     return parse_stat(raw_stat or b""), parse_status(raw_status or b""), os.fsdecode(namespace or b"")
 
 
-def groups_of(pid: int) -> tuple[int, ...]:
+def groups_of(pid: int, root: Path | str = "/proc") -> tuple[int, ...]:
     """All groups by which a process may have something now; none where there is no such process, or no answer."""
-    raw = read_record(f"/proc/{pid}/status", STATUS_BYTES) or b""
+    raw = read_record(f"{root}/{pid}/status", STATUS_BYTES) or b""
     try:
         return (*_numbers(raw, b"Gid"), *_numbers(raw, b"Groups"))
     except ValueError:

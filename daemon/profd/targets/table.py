@@ -20,6 +20,7 @@ from typing import Final
 
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
+from profd.kernel.pidfd import is_dumpable
 from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
 from profd.targets import cgroup, environ, procfs, user_namespaces
 from profd.targets.guarded import Operation
@@ -285,7 +286,7 @@ class ProcessTable:
             xla=facts.mapped.jax or facts.mapped.tensorflow,
             namespace_pids=status.namespace_pids,
             private=private,
-            user_namespace=facts.user_namespace,
+            user_namespace=_as_it_is_now(facts.user_namespace, identity.pid),
             unread=unread,
             stopped=stat.state in "Tt",
             zombie=stat.state in _ENDED_STATES,
@@ -328,10 +329,15 @@ class ProcessTable:
 
     def _with_version(self, identity: ProcessId, facts: _Facts) -> _Facts:
         """Facts of a process whose disk did not answer, which is asked again when it may be."""
-        version = torch_version(self._root / str(identity.pid) / "root", facts.mapped.torch_library)
+        version = self._torch_version(identity.pid, facts.owner, facts.mapped.torch_library)
         if version is None:
             return facts
         return replace(facts, torch_version=version)
+
+    def _torch_version(self, pid: int, uid: int, library: str) -> str | None:
+        """As `torch_version`; its groups are read for a process with torch alone."""
+        gids = procfs.groups_of(pid, self._root) if library else ()
+        return torch_version(self._root / str(pid) / "root", library, uid, gids)
 
     def _look(
         self,
@@ -366,7 +372,7 @@ class ProcessTable:
         if before is not None and known and before.mapped.torch_library == mapped.torch_library:
             version = before.torch_version
         else:
-            version = torch_version(folder / "root", mapped.torch_library)
+            version = self._torch_version(pid, status.uid, mapped.torch_library)
         return _Facts(
             payer=status.uids[0],
             owner=status.uid,
@@ -381,7 +387,7 @@ class ProcessTable:
             python=mapped.python or _names_python(executable, command),
             torch_version=version,
             gpus=_gpus(folder, variables) if mapped.cuda else (),
-            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace)),
+            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace), is_dumpable(pid)),
         )
 
     @staticmethod
@@ -408,6 +414,11 @@ class ProcessTable:
             except names.SilentNames:
                 return str(uid)  # until it is known
         return name
+
+
+def _as_it_is_now(namespace: UserNamespace | None, pid: int) -> UserNamespace | None:
+    """A process may forbid its user to look into it at any time."""
+    return None if namespace is None else replace(namespace, dumpable=is_dumpable(pid))
 
 
 def _nothing_of(stat: procfs.Stat, status: procfs.Status) -> _Facts:

@@ -33,31 +33,35 @@ class Asker:
 class UserNamespace:
     """Of a process: inode and owner of each that is not ours, its own first. `capabilities`: what it has in its own.
 
-    None are known where ours is not above them.
+    None are known where ours is not above them. `dumpable`: None where the kernel does not say. Its files in /proc do
+    not tell where its user is root in the namespace: of one that is not dumpable they are that root's.
     """
 
     levels: tuple[tuple[int, int], ...]
     capabilities: int
+    dumpable: bool | None = None
 
     def opens_to(self, uid: int, asker: Asker | None) -> bool:
         """Whether the process's user may look into it. `asker`: for whom; None: from ours."""
         below = None  # the owner of the one below
         for inode, owner in self.levels:
             if asker is not None and asker.inode == inode:
-                more = below is None and self.capabilities & ~asker.capabilities
-                return below == uid or bool(asker.capabilities & _CAP_SYS_PTRACE) or (below is None and not more)
+                if asker.capabilities & _CAP_SYS_PTRACE:
+                    return True
+                no_more = below is None and not self.capabilities & ~asker.capabilities
+                return self.dumpable is not False and (below == uid or no_more)
             below = owner
         return below == uid
 
 
-def of(pid: int, capabilities: int, link: str) -> UserNamespace | None:
+def of(pid: int, capabilities: int, link: str, dumpable: bool | None) -> UserNamespace | None:
     """That of a process; None where it is in ours, or where it is cannot be told. `link`: what /proc says of it."""
     if not link or link == procfs.link("/proc/self/ns/user"):
         return None
     try:
-        return UserNamespace(_levels(pid), capabilities)
+        return UserNamespace(_levels(pid), capabilities, dumpable)
     except OSError:
-        return UserNamespace((), capabilities)
+        return UserNamespace((), capabilities, dumpable)
 
 
 def asker(pid: int) -> Asker | None:

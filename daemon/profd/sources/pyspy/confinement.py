@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from profd.kernel import nobody
@@ -19,7 +18,7 @@ from profd.targets.process import Process
 SAME: Final = -1  # the daemon's own: it has no other to give
 _NOBODYS: Final = itertools.cycle(nobody.SAMPLERS)
 _LIBRARY: Final = b"/libpython"
-_PARTS_MAX: Final = 256  # files and folders, of a library or two
+_LIBRARIES_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +54,9 @@ def _reaches(pid: int, uid: int, gid: int) -> bool:
     try:
         maps = procfs.read(f"/proc/{pid}/maps", procfs.MAPS_BYTES) or b""
         lines = [line for line in maps.split(b"\n") if _LIBRARY in line]
-        found = {os.fsdecode(line.split(None, 5)[5]) for line in lines}
-        parts = (os.fsencode(part) for path in found for part in _parts(f"/proc/{pid}/root", path))
-        some = [*itertools.islice(parts, _PARTS_MAX)]  # of no more: there may be ten thousand libraries
-        return errands.once(Path("/proc", str(pid)), "reachable", some, uid, gid) is not False
+        found = {line.split(None, 5)[5] for line in lines}
+        some = [*itertools.islice(found, _LIBRARIES_MAX)]  # of no more: there may be ten thousand libraries
+        root = os.fsencode(f"/proc/{pid}/root")
+        return errands.once(Path("/proc", str(pid)), "reachable", root, some, uid, gid) is not False
     except (NoAnswer, OSError):
         return True  # it is gone, not for us either, or on a disk that is dead; py-spy says so
-
-
-def _parts(root: str, path: str) -> Iterator[str]:
-    for part in (*reversed(PurePosixPath(path).parents), PurePosixPath(path)):
-        yield f"{root}{part}"

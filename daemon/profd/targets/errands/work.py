@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profd.errors import Exhausted
+from profd.kernel.access import PASS, READ, finds, may
 from profd.kernel.opening import may_open
 from profd.kernel.rights import received_descriptors
 from profd.targets.errands import sockets, words
@@ -150,9 +151,12 @@ def _refused(why: NotTaken) -> list[Any]:
     return [words.REFUSED, str(why.code), os.fsencode(why.message)]
 
 
-def read(root: bytes, paths: list[bytes], limit: int) -> list[Any]:
-    """The first bytes of each of these regular files below a root, reached through no link; None where that fails."""
-    return [words.ANSWER, [read_without_links(root, path, limit) for path in paths]]
+def read(root: bytes, paths: list[bytes], limit: int, uid: int, gids: list[int]) -> list[Any]:
+    """The first bytes of each of these regular files below a root, for this identity and through no link.
+
+    None where that fails.
+    """
+    return [words.ANSWER, [read_without_links(root, path, limit, uid, gids) for path in paths]]
 
 
 def same_root(root: bytes) -> list[Any]:
@@ -164,14 +168,33 @@ def same_root(root: bytes) -> list[Any]:
         os.close(there)
 
 
-def reachable(paths: list[bytes], uid: int, gid: int) -> list[Any]:
-    """Whether this identity can open all of these files and folders, by their modes alone."""
-    return [words.ANSWER, all(may_open(os.lstat(path), uid, gid) for path in paths)]
+def reachable(root: bytes, paths: list[bytes], uid: int, gid: int) -> list[Any]:
+    """Whether this identity can open all of these files below a root, by modes alone.
+
+    Nothing is looked at beyond a folder that it cannot enter, nor beyond a link, which may be of whoever mounts there.
+    """
+    return [words.ANSWER, all(_reachable(root, path.split(b"/"), uid, gid) for path in paths)]
 
 
-def exists(path: bytes) -> list[Any]:
-    """Whether there is such a file."""
-    return [words.ANSWER, os.path.exists(path)]
+def _reachable(root: bytes, components: list[bytes], uid: int, gid: int) -> bool:
+    here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in filter(None, components):
+            if not may_open(os.fstat(here), uid, gid):
+                return False
+            inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = inner
+            if stat.S_ISLNK(os.fstat(here).st_mode):
+                return True
+        return may_open(os.fstat(here), uid, gid)
+    finally:
+        os.close(here)
+
+
+def exists(path: bytes, uid: int, gids: list[int]) -> list[Any]:
+    """Whether there is such a file, as far as this identity may know."""
+    return [words.ANSWER, finds(path, uid, gids)]
 
 
 def allocate(fd: int, begin: int, count: int) -> list[Any]:
@@ -189,9 +212,12 @@ def free(fd: int, begin: int) -> list[Any]:
     return [words.ANSWER, None]
 
 
-def read_without_links(root: bytes, path: bytes, limit: int) -> bytes | None:
-    """The first bytes of a regular file of a process, reached without following any link; None if that fails."""
-    fd = _open_without_links(root, path.split(b"/")[1:])
+def read_without_links(root: bytes, path: bytes, limit: int, uid: int, gids: list[int]) -> bytes | None:
+    """The first bytes of a regular file of a process that this identity may read, reached without following any link.
+
+    None if that fails.
+    """
+    fd = _open_without_links(root, path.split(b"/")[1:], uid, gids)
     if fd is None:
         return None
     try:
@@ -202,7 +228,7 @@ def read_without_links(root: bytes, path: bytes, limit: int) -> bytes | None:
         os.close(fd)
 
 
-def _open_without_links(root: bytes, components: list[bytes]) -> int | None:
+def _open_without_links(root: bytes, components: list[bytes], uid: int, gids: list[int]) -> int | None:
     """Open the regular file root/a/b/c, refusing a link at any component but the root; None if that fails."""
     if len(components) > _PATH_COMPONENTS or any(part in (b"", b".", b"..") for part in components):
         return None
@@ -213,19 +239,21 @@ def _open_without_links(root: bytes, components: list[bytes]) -> int | None:
             last = place == len(components) - 1
             flags = os.O_PATH | os.O_CLOEXEC if last else folder_flags
             try:
+                if not may(fd, PASS, uid, gids):
+                    return None
                 inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=fd)
             finally:
                 os.close(fd)
             fd = inner
-        return _opened_if_regular(fd)
+        return _opened_if_regular(fd, uid, gids)
     except (OSError, ValueError):
         return None
 
 
-def _opened_if_regular(path_fd: int) -> int | None:
+def _opened_if_regular(path_fd: int, uid: int, gids: list[int]) -> int | None:
     """The file behind an O_PATH descriptor, which is closed. Its type comes first: opening a device has effects."""
     try:
-        if not stat.S_ISREG(os.fstat(path_fd).st_mode):
+        if not stat.S_ISREG(os.fstat(path_fd).st_mode) or not may(path_fd, READ, uid, gids):
             return None
         return os.open(f"/proc/self/fd/{path_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from profclient.errors import NotFoundError
 from profclient.torch import build as building
 from profclient.torch import builds, notes, sources
 from profclient.torch.builds import Build, Key, Unusable
+
+from tests.support.other_program import NOBODY
+from tests.support.people import being
 
 KEY = Key("2.13.0+cpu", "cf30153c4c131c81", True, "x86_64", "0123abcd")
 
@@ -102,6 +107,29 @@ def test_root_loads_nothing_that_somebody_else_can_exchange(
     os.chown(theirs, 65534, 65534)
     with pytest.raises(Unusable, match=rf"can be exchanged by another user, by {theirs}:"):
         builds.find(KEY)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "PROFD_TORCH_DIR"])
+def test_nobody_else_loads_it_either(build: Build, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """GIVEN a user with another one's variable, as `su -m` leaves it, which leads to a build of root's WHEN their job
+    looks there THEN it does not load what the other has put there by then."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copytree(build.path.parent, folder / "of-root" / "torch")
+        theirs = folder / "theirs"
+        theirs.mkdir()
+        (theirs / "profd").symlink_to(folder / "of-root")
+        named = theirs if variable == "XDG_CACHE_HOME" else theirs / "profd" / "torch"
+        monkeypatch.setenv(variable, str(named))
+        monkeypatch.setattr(builds, "places", lambda: [builds.cache() if named == theirs else named])
+        with being(NOBODY):
+            assert builds.find(KEY) is not None
+        os.chown(theirs, 12345, 12345)
+        theirs.chmod(0o755 if named == theirs else 0o777)
+        with being(NOBODY), pytest.raises(Unusable, match=rf"can be exchanged by another user, by {theirs}:"):
+            builds.find(KEY)
 
 
 def test_a_link_is_not_followed(build: Build, tmp_path: Path) -> None:

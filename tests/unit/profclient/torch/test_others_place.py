@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from profclient.cli.commands.torch import torch
 from profclient.errors import DeniedError
 from profclient.torch import build as building
-from profclient.torch import builds, sources
+from profclient.torch import builds, private, sources
 from profclient.torch.build import Torch
 from profclient.torch.builds import Key
 
@@ -62,3 +62,19 @@ def test_prune_follows_no_link_into_another_place(tmp_path: Path, monkeypatch: p
     assert "symbolic link" in str(done.exception)
     assert (other / "torch-2.1").is_dir()
     assert (other / "torch" / "torch-2.1").is_dir()
+
+
+def test_nothing_is_built_that_no_process_would_load(tmp_path: Path) -> None:
+    """GIVEN a cache in a folder whose members may exchange it WHEN something is to be built there THEN it says so."""
+    project = tmp_path / "project"
+    (project / "cache").mkdir(parents=True)
+    project.chmod(0o777)
+    with (
+        pytest.raises(DeniedError, match=f"can be exchanged by another user, by {project}:"),
+        private.place(project / "cache"),
+    ):
+        pass
+    assert not list((project / "cache").iterdir())
+    project.chmod(0o1777)
+    with private.place(project / "cache") as place:
+        assert place.is_dir()

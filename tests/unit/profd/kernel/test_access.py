@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profd.kernel.access import PASS, READ, WRITE, may
+from profd.kernel.access import PASS, READ, WRITE, finds, may
 
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 NOBODYS = 0xFFFFFFFF
+RELATIVE = ("../own/./file", "../shut/file", "nowhere")
+EXIST = 'test -e "$0" && echo 1 || echo 0; for path in "$@"; do test -e "$path" && echo 1 || echo 0; done'
 ASKS = 'for what in r w x; do test -$what "$0" && echo 1 || echo 0; done'
 
 
@@ -66,3 +68,39 @@ def test_it_is_what_the_kernel_lets_them(passable: Path, mode: int, entries: Any
         assert ours == list(map(int, said.split())), (uid, gid, groups)
     assert may(descriptor, READ | WRITE | PASS, 0, ())
     os.close(descriptor)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user")
+def test_what_is_found_is_what_the_user_finds(passable: Path) -> None:
+    """Also by links of their own, and by way of folders that they may not pass; the kernel's answer is ours."""
+    shut, own = passable / "shut", passable / "own"
+    for folder in (shut, own):
+        folder.mkdir()
+        (folder / "file").touch()
+    shut.chmod(0o700)
+    ways = [own / "file", own, shut / "file", shut, Path(f"{shut}/../own/file"), *map(Path, RELATIVE)]
+    for number, leads_to in enumerate(ways):
+        (own / f"link{number}").symlink_to(leads_to)
+    (own / "circle").symlink_to("circle")
+    (own / "through").symlink_to(own)
+    names = ["file", "none", "file/x", "circle", "through/through/file", "through/link2", "link1/link0"]
+    paths = [own / name for name in [*names, *(f"link{number}" for number in range(len(ways)))]]
+    paths += [shut, shut / "file", Path("/"), Path("/proc/1/root/etc")]
+    asked = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "sh", "-c"]
+    said = subprocess.run([*asked, EXIST, *map(str, paths)], capture_output=True, text=True, check=True).stdout
+    assert [finds(bytes(path), 1000, [1000]) for path in paths] == [word == "1" for word in said.split()]
+    assert all(finds(bytes(path), 0, []) for path in (shut / "file", own / "link2", own / "link4"))
+    assert not finds(b"/proc/self/root/etc", 0, [])  # whoever's link it is: nothing by /proc
+
+
+def test_a_long_list_counts_to_its_end() -> None:
+    named = [(USER, 7, 10_000 + number) for number in range(5000)]
+    entries = [(USER_OBJ, 7, NOBODYS), *named, (GROUP_OBJ, 0, NOBODYS), (MASK, 1, NOBODYS), (OTHER, 7, NOBODYS)]
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        try:
+            os.setxattr(file.fileno(), "system.posix_acl_access", listed(*entries))
+        except OSError as error:
+            pytest.skip(f"no such list here: {error.strerror}")
+        assert may(file.fileno(), PASS, 10_001, [])
+        assert not may(file.fileno(), READ, 10_001, [])
+        assert not may(file.fileno(), READ, 14_999, [])

@@ -22,7 +22,7 @@ from profd.targets.process import Process, ProcessId
 from tests.support.waiting import eventually
 
 LOOK = "profd.observers.observers.torch_of.look"
-ME = Process(ProcessId(7, 1), 1, 1000, 1000, "u", "python", framework="torch", python=True)
+ME = Process(ProcessId(7, 1), 1, os.geteuid(), os.getegid(), "u", "python", framework="torch", python=True)
 WANTED = Wanted("2.13.0", "cf30", True, "", "/site/torch", "/home/u/.cache", 1000, 1000)
 
 

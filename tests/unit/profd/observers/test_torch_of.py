@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,8 +53,11 @@ class Target:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Target:
-    return Target(tmp_path.resolve())
+def target() -> Iterator[Target]:
+    """Where its user, who is none, may look, as pytest's own folders are not."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Target(Path(made).resolve())
 
 
 def why_not(target: Target) -> str:
@@ -147,3 +152,20 @@ def test_nothing_is_known_of_a_program_that_its_process_has_become_meanwhile(mon
         monkeypatch.setattr(torch_of, "_look", torch_of_root)
         with pytest.raises(torch_of.Elsewhere, match="runs another program"):
             torch_of.look(target.process())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes a file that its user may not find")
+def test_a_build_is_there_where_its_user_finds_it() -> None:
+    """GIVEN a link of the user's in the place of a build, to a file in another one's home WHEN an estimate asks whether
+    there is a build by now THEN it does not tell whether there is such a file."""
+    nobodys = Process(ProcessId(os.getpid(), 1), 1, other_program.NOBODY, other_program.NOBODY, "nobody", "python")
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        folder, home = Path(name), Path(name, "home")
+        folder.chmod(0o755)
+        home.mkdir(mode=0o700)
+        (home / "file").touch()
+        (folder / "file").touch()
+        for place, there in ((folder, True), (home, False)):
+            (folder / "build.json").unlink(missing_ok=True)
+            (folder / "build.json").symlink_to(place / "file")
+            assert torch_of.lies_at(str(folder / "build.json"), nobodys) is there

@@ -309,7 +309,7 @@ def test_a_pid_is_used_again_within_a_tick() -> None:
         try:
             # A busy machine needs longer than a tick (10 ms): the first is said to have begun in that of the second.
             found.process = ProcessId(first, _start_ticks(again))
-            found._first = identity._look(again)
+            found._first = identity._look(again, found._pidfd)
             assert (again, found.standing()) == (first, Standing.ENDED)
         finally:
             os.kill(again, signal.SIGKILL)

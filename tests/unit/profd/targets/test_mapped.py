@@ -96,11 +96,23 @@ def library(root: Path, version: bytes = b"__version__ = '2.13.0+cu130'\ndebug =
 
 
 def test_torch_version(tmp_path: Path) -> None:
-    assert torch_version(tmp_path, library(tmp_path)) == "2.13.0+cu130"
+    assert torch_version(tmp_path, library(tmp_path), os.geteuid(), []) == "2.13.0+cu130"
 
 
 def test_torch_version_says_nothing_but_a_version(tmp_path: Path) -> None:
-    assert torch_version(tmp_path, library(tmp_path, b"__version__ = 'root:x:0:0\x1b'\n")) == ""
+    assert torch_version(tmp_path, library(tmp_path, b"__version__ = 'root:x:0:0\x1b'\n"), os.geteuid(), []) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes a file that its user may not read")
+@pytest.mark.parametrize("shut", ["env", "env/torch", "env/torch/version.py"])
+def test_what_its_user_may_not_read_is_not_told(tmp_path: Path, shut: str) -> None:
+    """Who mounts a folder need not be able to look into it."""
+    tmp_path.chmod(0o755)
+    path = library(tmp_path)
+    assert torch_version(tmp_path, path, 1000, [1000]) == "2.13.0+cu130"
+    (tmp_path / shut).chmod(0o700)
+    assert torch_version(tmp_path, path, 1000, [1000]) == ""
+    assert torch_version(tmp_path, path, 0, []) == "2.13.0+cu130"
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -109,8 +121,8 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(tmp_path / "env")
     (tmp_path / "own" / "torch").mkdir(parents=True)
     (tmp_path / "own" / "torch" / "version.py").symlink_to(tmp_path / "env" / "torch" / "version.py")
-    assert torch_version(tmp_path, "/linked/torch/lib/libtorch_cpu.so") == ""
-    assert torch_version(tmp_path, "/own/torch/lib/libtorch_cpu.so") == ""
+    assert torch_version(tmp_path, "/linked/torch/lib/libtorch_cpu.so", os.geteuid(), []) == ""
+    assert torch_version(tmp_path, "/own/torch/lib/libtorch_cpu.so", os.geteuid(), []) == ""
 
 
 def test_what_is_no_file_is_not_even_opened(tmp_path: Path) -> None:
@@ -119,16 +131,16 @@ def test_what_is_no_file_is_not_even_opened(tmp_path: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     with open(libc.inotify_init1(os.O_NONBLOCK), "rb", buffering=0) as seen:
         assert libc.inotify_add_watch(seen.fileno(), os.fsencode(tmp_path / "version.py"), 0x20) > 0  # IN_OPEN
-        assert read_without_links(bytes(tmp_path), b"/version.py", 10) is None
+        assert read_without_links(bytes(tmp_path), b"/version.py", 10, os.geteuid(), []) is None
         assert seen.read(4096) is None
 
 
 def test_fifo_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     os.mkfifo(tmp_path / "torch" / "version.py")
-    assert torch_version(tmp_path, "/torch/lib/libtorch_cpu.so") == ""
+    assert torch_version(tmp_path, "/torch/lib/libtorch_cpu.so", os.geteuid(), []) == ""
 
 
 @pytest.mark.parametrize("path", ["", "/lib/x.so", "/a/../b/lib/libtorch_cpu.so", "/no/where/lib/libtorch_cpu.so"])
 def test_odd_paths(tmp_path: Path, path: str) -> None:
-    assert torch_version(tmp_path, path) == ""
+    assert torch_version(tmp_path, path, os.geteuid(), []) == ""

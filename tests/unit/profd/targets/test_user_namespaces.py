@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,14 +14,16 @@ from pathlib import Path
 
 import pytest
 from profd.capture.planner import ManagerSettings, Planner
+from profd.kernel.pidfd import is_dumpable
 from profd.targets import procfs, user_namespaces
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
 from profd.targets.selector import Selector
+from profd.targets.table import ProcessTable
 from profd.targets.user_namespaces import Asker, UserNamespace
 
 from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, process, request
-from tests.support.other_program import NOBODY
+from tests.support.other_program import NOBODY, PYTHON
 from tests.support.python_jobs import process_of
 from tests.support.waiting import until
 
@@ -28,14 +31,22 @@ ALL = (1 << 41) - 1
 BIND = 1 << 10
 
 # Becomes nobody in a namespace of root's, there root or a user without any capability, and sleeps.
-_WITHIN = f"""
+_WITHIN = """
 import ctypes, os, sys
 ctypes.CDLL(None).unshare(0x10000000)
 print("unshared", flush=True)
 input()
 uid = int(sys.argv[1])
 os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
-os.execv({shutil.which("sleep")!r}, ["sleep", "1000"])
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+# Not dumpable from a signal on.
+_HIDES = """
+import ctypes, signal
+signal.signal(signal.SIGUSR1, lambda *_: ctypes.CDLL(None).prctl(4, 0, 0, 0, 0))
+print("ready", flush=True)
+while True:
+    signal.pause()
 """
 _MAP = f"0 {NOBODY} 1\n1 {NOBODY - 1} 1\n"
 
@@ -45,8 +56,11 @@ needs_root = pytest.mark.skipif(
 
 
 @contextlib.contextmanager
-def of_root(inner: int) -> Iterator[Process]:
-    job = subprocess.Popen([sys.executable, "-c", _WITHIN, str(inner)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def of_root(inner: int, *program: str) -> Iterator[Process]:
+    """`program`: of everybody's, instead of one that sleeps; it says a line when it is ready."""
+    asked = program or (str(shutil.which("sleep")), "1000")
+    begun = [sys.executable, "-c", _WITHIN, str(inner), *asked]
+    job = subprocess.Popen(begun, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert job.stdin is not None
         assert job.stdout is not None
@@ -55,7 +69,10 @@ def of_root(inner: int) -> Iterator[Process]:
             Path(f"/proc/{job.pid}/{name}").write_text(_MAP)
         job.stdin.write(b"\n")
         job.stdin.flush()
-        until(lambda: process_of(job).name == "sleep", "it sleeps")
+        if program:
+            assert job.stdout.readline() == b"ready\n"
+        else:
+            until(lambda: process_of(job).name == "sleep", "it sleeps")
         yield process_of(job)
     finally:
         job.kill()
@@ -70,9 +87,19 @@ def may_look(process: Process, within: Sequence[str] = ()) -> bool:
 
 
 @contextlib.contextmanager
-def beside(process: Process, inner: int) -> Iterator[tuple[Asker | None, list[str]]]:
-    """A process of the same namespace; and how it is begun."""
-    begun = ["nsenter", "--user", "--target", str(process.id.pid), "--setuid", str(inner), "--setgid", str(inner)]
+def beside(process: Process, inner: int, *less: str) -> Iterator[tuple[Asker | None, list[str]]]:
+    """A process of the same namespace; and how it is begun. `less`: a command that takes rights away."""
+    begun = [
+        "nsenter",
+        "--user",
+        "--target",
+        str(process.id.pid),
+        "--setuid",
+        str(inner),
+        "--setgid",
+        str(inner),
+        *less,
+    ]
     job = subprocess.Popen([*begun, "sleep", "1000"])
     try:
         until(lambda: process_of(job).name == "sleep", "it sleeps")
@@ -104,6 +131,40 @@ def test_in_a_namespace_of_roots(inner: int) -> None:
 
 
 @needs_root
+@pytest.mark.skipif(is_dumpable(os.getpid()) is None, reason="takes a kernel that says who is dumpable (Linux 6.16)")
+@pytest.mark.skipif(PYTHON is None, reason="takes a Python that nobody may run")
+def test_one_that_is_not_dumpable_whose_user_is_root_there() -> None:
+    """GIVEN a container in which a user is root, without CAP_SYS_PTRACE WHEN a process of that user asks for another
+    one that has forbidden it THEN it is refused, as by the kernel, although the files of both are that user's."""
+    fewer = (str(shutil.which("setpriv")), "--bounding-set", "-sys_ptrace")
+    with (
+        of_root(0, *fewer, str(PYTHON), "-I", "-c", _HIDES) as process,
+        contextlib.closing(Accepted(process.id, process.uid)) as seen,
+        beside(process, 0, *fewer) as (asker, begun),
+    ):
+        table = ProcessTable()
+        before = table.get(process.id.pid)
+        assert may_look(process, begun)
+        assert not seen.private(asker)
+        os.kill(process.id.pid, signal.SIGUSR1)
+        until(lambda: not may_look(process, begun), "it is not dumpable")
+        assert procfs.files_of(process.id.pid) == process.uid
+        assert not seen.same
+        now = table.get(process.id.pid)
+        assert before is not None
+        assert now is not None
+        assert now.user_namespace is not None
+        with (
+            contextlib.closing(Accepted(process.id, process.uid)) as accepted,
+            beside(process, 0) as (tracer, as_tracer),
+        ):
+            assert accepted.private(asker)
+            assert not now.user_namespace.opens_to(process.uid, asker)
+            assert may_look(process, as_tracer)
+            assert not accepted.private(tracer)
+
+
+@needs_root
 def test_in_a_namespace_of_its_users() -> None:
     who = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"]
     job = subprocess.Popen([*who, "unshare", "--user", "--map-root-user", "unshare", "--user", "sleep", "1000"])
@@ -122,8 +183,8 @@ def test_in_a_namespace_of_its_users() -> None:
 
 
 def test_in_ours() -> None:
-    assert user_namespaces.of(os.getpid(), ALL, procfs.link(f"/proc/{os.getpid()}/ns/user")) is None
-    assert user_namespaces.of(os.getpid(), ALL, "") is None
+    assert user_namespaces.of(os.getpid(), ALL, procfs.link(f"/proc/{os.getpid()}/ns/user"), True) is None
+    assert user_namespaces.of(os.getpid(), ALL, "", True) is None
 
 
 @pytest.mark.parametrize(

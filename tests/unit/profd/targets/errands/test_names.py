@@ -87,7 +87,7 @@ async def test_who_waits_for_a_directory_is_given_up(
             await names.bind(sock, folder / "it", office=errands)
         assert errands.statistics() == {"processes": 1, "stuck": 1}
         # Others are looked at as always
-        assert await errands.asked(os.geteuid(), "exists", bytes(folder)) is True
+        assert await errands.asked(os.geteuid(), "exists", bytes(folder), 0, []) is True
     await eventually(lambda: errands.statistics() == {"processes": 0, "stuck": 0})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as fresh:
         await names.bind(fresh, folder / "it", office=errands)
