@@ -65,8 +65,8 @@ class Salvage:
 
         Nobody waits for files of others. A whole trace that is not taken has no other copy: it is not swept either.
         """
-        not_taken = {item.name for items in self._of_users.values() for item, _ in items}
         taken: list[Leftover] = []
+        not_taken = {item.name for items in self._of_users.values() for item, _ in items}
 
         async def take_those_of(uid: int) -> None:
             for item, directory in self._of_users[uid]:
@@ -83,10 +83,12 @@ class Salvage:
         except TimeoutError:
             told = {"taken": len(taken), "left_where_they_are": len(not_taken)}
             log.warning("kineto: traces of before the restart were not taken in time", extra=told)
-        for name in not_taken:
-            await asyncio.to_thread(self._leftovers.done, name)
+        except Exception:  # captures wait for an end
+            log.exception("kineto: taking traces of before the restart failed")
         for settled in self.settled.values():
             settled.set()
+        for name in not_taken:
+            await asyncio.to_thread(self._leftovers.done, name)
         return len(taken)
 
     def _done(self, key: Key) -> None:

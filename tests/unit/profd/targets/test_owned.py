@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -74,6 +75,27 @@ def test_nobody_waits_for_programs_that_others_execute_all_the_time(asked: set[i
         named = min(others)
         until(lambda: named in {process.id.pid for process in table.owned(MINE, [named])}, "it answers")
         assert asked & others == {named}
+
+
+BECOMES = """
+import os, sys
+uid = int(sys.argv[1])
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+print(flush=True)
+input()
+"""
+
+
+@needs_root
+def test_a_process_whose_files_are_roots_is_its_users_all_the_same() -> None:
+    """One that is not dumpable."""
+    words = [sys.executable, "-c", BECOMES, str(MINE)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as mine:
+        assert mine.stdout is not None
+        mine.stdout.readline()
+        assert os.stat(f"/proc/{mine.pid}/stat").st_uid == 0
+        found = {process.id.pid: process for process in ProcessTable().owned(MINE)}
+        assert (found[mine.pid].uid, found[mine.pid].private) == (MINE, True)
 
 
 @pytest.fixture
