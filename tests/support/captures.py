@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,9 @@ class FakeTable:
 
     def snapshot(self) -> list[Process]:
         return [self.processes[pid] for pid in sorted(self.processes)]
+
+    def owned(self, uid: int, pids: Collection[int] = ()) -> list[Process]:
+        return [process for process in self.snapshot() if process.uid == uid or process.id.pid in pids]
 
     def get(self, pid: int) -> Process | None:
         return self.processes.get(pid)

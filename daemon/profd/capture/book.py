@@ -70,10 +70,13 @@ class Book:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profd-captures")
         self._turn = ByTurns(1)
 
-    async def open(self, returning: Collection[Key] = ()) -> list[tuple[CaptureRecord, TargetRecord]]:
+    async def open(
+        self, returning: Collection[Key] = (), salvaging: Collection[Key] = ()
+    ) -> list[tuple[CaptureRecord, TargetRecord]]:
         """Read all; what was live when the last daemon went away gets its terminal state.
 
-        Returned are, as they were, those that have none yet: what is to be stored, and what is `returning`.
+        Returned are, as they were, those that have none yet: what is to be stored, what is `returning`, and what is
+        `salvaging`, of which `found` tells later.
         """
         live = []
         sizes = await self._in_thread(lambda: {name: self._disk.size(name) for name in self._disk.names()})
@@ -88,8 +91,9 @@ class Book:
             self._bytes[record.id] = sizes.get(record.id, 0)
             self._count_raw(record)
             if record.finished_ns is None:
-                await self._find_unfinished(record)
-                live += [(record, target) for target in self._recover(record, returning)]
+                for target in record.targets:
+                    await self._find_unfinished(record, target)
+                live += [(record, target) for target in self._recover(record, returning, salvaging)]
                 await self.write(record)
         await self._drop_unrecorded()
         await self._drop_unneeded()
@@ -244,15 +248,27 @@ class Book:
         if record.request_id:
             self._by_request[record.owner_uid, record.request_id] = record.id
 
-    async def _find_unfinished(self, record: CaptureRecord) -> None:
+    async def _find_unfinished(self, record: CaptureRecord, target: TargetRecord) -> None:
         """A record may be older than what its sources were doing."""
-        for target in record.targets:
-            if not target.state.terminal and not target.files:
-                target.keep(await self._in_thread(self._journal.unfinished, record.id, target.process))
-                if target.files and await self._in_thread(self._journal.whole, record.id, target.process):
-                    target.shortfall, target.shortfall_message = Reason.NONE, ""
+        if not target.state.terminal and not target.files:
+            target.keep(await self._in_thread(self._journal.unfinished, record.id, target.process))
+            if target.files and await self._in_thread(self._journal.whole, record.id, target.process):
+                target.shortfall, target.shortfall_message = Reason.NONE, ""
 
-    def _recover(self, record: CaptureRecord, returning: Collection[Key]) -> list[TargetRecord]:
+    async def found(self, record: CaptureRecord, target: TargetRecord) -> str:
+        """Look once more for what there is of one that `open` has returned; the sentence of its end."""
+        await self._find_unfinished(record, target)
+        return str(await self._in_thread(self._interrupted, record, target))
+
+    def _interrupted(self, record: CaptureRecord, target: TargetRecord) -> str:
+        if not self._holds_data(record, target):  # it was killed before anything had come
+            target.keep([])
+        hint = "; its raw data is kept: `profctl retry`" if any_data(target.files) else ""
+        return f"profd was restarted during the capture{hint}"
+
+    def _recover(
+        self, record: CaptureRecord, returning: Collection[Key], salvaging: Collection[Key]
+    ) -> list[TargetRecord]:
         """End what is live; returns what may still go on."""
         live = []
         for target in record.targets:
@@ -264,13 +280,11 @@ class Book:
                 target.state = State.COLLATING
                 Machine(target).handle(Stored(stored))
                 continue
-            if target.files and (target.state is State.COLLATING or (record.id, target.process) in returning):
+            key = record.id, target.process
+            if key in salvaging or (target.files and (target.state is State.COLLATING or key in returning)):
                 live.append(target)
                 continue
-            if not self._holds_data(record, target):  # it was killed before anything had come
-                target.keep([])
-            hint = "; its raw data is kept: `profctl retry`" if any_data(target.files) else ""
-            Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, f"profd was restarted during the capture{hint}"))
+            Machine(target).handle(Abandon(Reason.DAEMON_RESTARTED, self._interrupted(record, target)))
         if not live:
             record.finished_ns = self._now_ns()
         return live

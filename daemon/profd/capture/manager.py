@@ -12,7 +12,9 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from profd.capture import admission
@@ -86,17 +88,24 @@ class CaptureManager:
         self._recovery = Recovery(settings.graces, ended)
         self._unstored: list[TargetRun] = []
 
-    async def open(self, returning: Collection[Key] = ()) -> None:
+    async def open(
+        self, returning: Collection[Key] = (), salvaging: Mapping[Key, asyncio.Event] = MappingProxyType({})
+    ) -> None:
         """Read what an earlier daemon left. What it left unfinished ends here, with the reason, or goes on:
-        what had only to be stored with `go_on`, and what is `returning` as `returned` and `recovered` will tell.
+        what had only to be stored with `go_on`, what is `returning` as `returned` and `recovered` will tell, and what
+        is `salvaging` once that is set.
         """
-        for record, target in await self._book.open(returning):
+        for record, target in await self._book.open(returning, salvaging):
             run = self._new_run(record, target)
             if target.state is State.COLLATING:
                 self._unstored.append(run)
                 continue
             self._held[target.process] = record
-            self._recovery.expect((record.id, target.process), run)
+            key = record.id, target.process
+            if key in salvaging:
+                self._recovery.expect_file(key, run, salvaging[key], partial(self._book.found, record))
+            else:
+                self._recovery.expect(key, run)
 
     def go_on(self) -> None:
         """Store what an earlier daemon had at hand. Once the sockets are there: while gRPC binds, the umask of the

@@ -114,8 +114,25 @@ class Planner:
                 return plans
         return await self._estimate(caller, request, await self._seen(caller, request.selector))
 
-    async def _snapshot(self, caller: Caller) -> Sequence[Process]:
+    async def _snapshot(self, caller: Caller, selector: Selector) -> Sequence[Process]:
+        """The processes among which those are that the caller may have; all of the host where an answer needs others'.
+
+        Nobody waits for what others run: these may execute programs all the time, or be thousands.
+        """
+        if not caller.admin:
+            owned = await in_thread(Holder.of(caller), self._table.owned, caller.uid, selector.pids)
+            if self._suffices(caller, selector, owned):
+                return owned
         return await in_thread(Holder.of(caller), self._table.snapshot)
+
+    def _suffices(self, caller: Caller, selector: Selector, owned: Sequence[Process]) -> bool:
+        """Whether nothing of the answer is about others' processes, but for those that are named by pid."""
+        if selector.empty or selector.pids:
+            return True
+        mine = {caller.user, str(caller.uid)}
+        return mine.issuperset(selector.users) and bool(
+            selectors.matching(selector, self._as_seen_by(caller, [p for p in owned if p.uid == caller.uid]))
+        )
 
     async def _seen(self, caller: Caller, selector: Selector) -> Sequence[Process]:
         """A snapshot in which no process that may be meant is missing because it was asked on a busy host.
@@ -123,7 +140,7 @@ class Planner:
         Ranks of a job would be left out without a word.
         """
         return await _until_all_answer(
-            lambda: self._snapshot(caller), lambda snapshot: self._silent(caller, selector, snapshot) > 0
+            lambda: self._snapshot(caller, selector), lambda snapshot: self._silent(caller, selector, snapshot) > 0
         )
 
     def _silent(self, caller: Caller, selector: Selector, snapshot: Sequence[Process]) -> int:
@@ -300,7 +317,7 @@ class Planner:
 
     async def targets(self, caller: Caller, selector: Selector, *, everything: bool = False) -> Sequence[Sighting]:
         """Processes the caller may see (its own; an admin all) with what each source says, in pid order."""
-        snapshot = self._as_seen_by(caller, await self._snapshot(caller))
+        snapshot = self._as_seen_by(caller, await self._snapshot(caller, selector))
         found = self._found(caller, selector, snapshot).allowed
         named = everything or bool(selector.pids)
         shown = [p for p in found if everything or p.python or p.cuda or p.gpus or p.unread]

@@ -21,6 +21,10 @@ class Processes(Protocol):
         """Every process there is now."""
         ...
 
+    def owned(self, uid: int, pids: Collection[int] = ()) -> list[Process]:
+        """The processes of a user, these besides, and what is above any of them; nobody else's are asked."""
+        ...
+
     def get(self, pid: int) -> Process | None:
         """The process with this host pid now."""
         ...

@@ -1,14 +1,15 @@
 """Targets that an earlier daemon was recording: no end is told of one until it is known which it is.
 
 Their processes go on recording for a while and look for the next daemon. One that comes back has what it recorded taken
-over and stored; one that ends, or stays away for longer than that, leaves what had arrived.
+over and stored; one that ends, or stays away for longer than that, leaves what had arrived. What one has written to a
+file of its own is taken first (sources/kineto/salvage).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +24,8 @@ from profd.targets.process import ProcessId
 
 Key = tuple[str, ProcessId]
 """A capture and one of its processes."""
+End = Callable[[TargetRecord], Awaitable[str]]
+"""Looks for what there is of a target, and is the sentence of its end."""
 
 _RESTARTED: Final = "profd was restarted during the capture"
 _KEPT: Final = "its raw data is kept: `profctl retry`"
@@ -54,6 +57,21 @@ class Recovery:
         coming = self._coming[key] = _Coming(run)
         run.send(Orphaned())
         coming.task = run.spawn(self._settle(key, coming))
+
+    def expect_file(self, key: Key, run: TargetRun, settled: asyncio.Event, end: End) -> None:
+        """Wait until what the process of this run has written is in the journal, or will not be."""
+        coming = self._coming[key] = _Coming(run)
+        run.send(Orphaned())
+        run.send(Report(State.DRAINING, "profd was restarted; taking what the process has written"))
+        coming.task = run.spawn(self._taken(key, coming, settled, end))
+
+    async def _taken(self, key: Key, coming: _Coming, settled: asyncio.Event, end: End) -> None:
+        try:
+            await settled.wait()
+            why = await end(coming.run.target)
+        finally:
+            del self._coming[key]
+        coming.run.send(Broke(Reason.DAEMON_RESTARTED, why))
 
     def returned(self, key: Key) -> None:
         """The process has come back; `recovered` will tell what has come of it."""

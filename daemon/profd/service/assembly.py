@@ -322,7 +322,7 @@ class Daemon:
             on_load=self._metrics.count_load,
         )
         journal.owner_of = lambda capture: record.owner_uid if (record := manager.record(capture)) else 0
-        await manager.open(self._sdk.orphaned())
+        await manager.open(self._sdk.orphaned(), self._kineto.salvaging)
         watch = DiskWatch(lambda: self._store.space.left(Urgency.RECORDING), lambda: manager.active, manager.end_all)
         watch.open()
         self._closing.push_async_callback(watch.close)

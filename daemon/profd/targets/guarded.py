@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from itertools import islice, takewhile
+from pathlib import Path
 from typing import Final
 
 from profd import _host
@@ -227,7 +228,7 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     `noted`: that it did not is known to all who ask next. Not where a look is one of many that may be missed: on a busy
     host the child's turn may come too late.
     """
-    uid, most = _uid(pid), PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS
+    uid, most = user_of(pid), PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS
     seconds = patience.allowed(pid, uid, most, patient=getattr(_thread, "patient", False))
     if not seconds:
         return [-errno.EINPROGRESS] * len(requests)
@@ -269,19 +270,22 @@ def _answered_together(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[
     """The answers of the first of these, up to one that does not answer at once, or did not lately."""
     group: list[Sequence[Request]] = []
     owners: list[int] = []
+    shortest = PROC_WAIT_SECONDS_MIN
     for pid, requests in wanted:
-        uid = _uid(pid)
-        if (
-            len(owners) + len(requests) > REQUESTS_MAX
-            or patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS) < PROC_WAIT_LOOP_SECONDS
-        ):
+        uid = user_of(pid)
+        allowed = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS)
+        late = allowed == PROC_LATE_SECONDS  # those of such a user share a child with each other, and are waited for so
+        if len(owners) + len(requests) > REQUESTS_MAX or not (late or allowed >= PROC_WAIT_LOOP_SECONDS):
             break
+        if group and late != (shortest == PROC_LATE_SECONDS):
+            break
+        shortest = PROC_LATE_SECONDS if late else shortest
         group.append(requests)
         owners += [max(uid, 0)] * len(requests)
     if len(group) < 2:
         return []
     asked = [(int(kind), path, limit) for requests in group for kind, path, limit in requests]
-    _, said, kept, longest = _host.ask(asked, PROC_WAIT_SECONDS_MIN, owners)
+    _, said, kept, longest = _host.ask(asked, shortest, owners)
     if kept:
         patience.late(owners[longest], kept)
     left = iter(said)
@@ -300,19 +304,20 @@ def unanswering(pid: int) -> bool:
     """It did not answer lately, or is not asked now because others of its user did not."""
     if patience.stuck(pid):
         return True
-    uid = _uid(pid)
+    uid = user_of(pid)
     return uid >= 0 and patience.spent(uid)
 
 
 def silent_of(uids: Collection[int] | None) -> int:
     """The number of processes of these users (None: of anybody) that did not answer lately and are still there."""
-    owners = [owner for pid in patience.silent() if (owner := _uid(pid)) >= 0]
+    owners = [owner for pid in patience.silent() if (owner := user_of(pid)) >= 0]
     return sum(uids is None or owner in uids for owner in owners)
 
 
-def _uid(pid: int) -> int:
+def user_of(pid: int, root: Path | str = "/proc") -> int:
+    """The uid that a process acts as, dumpable or not; -1 where there is no such process. Never waits."""
     try:
-        return os.stat(f"/proc/{pid}").st_uid  # which never waits
+        return os.stat(f"{root}/{pid}").st_uid
     except OSError:
         return -1
 

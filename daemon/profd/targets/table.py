@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,11 +23,12 @@ from profd.kernel import names
 from profd.kernel.pidfd import is_dumpable
 from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
 from profd.targets import cgroup, environ, procfs, user_namespaces
-from profd.targets.guarded import Operation
+from profd.targets.guarded import Operation, user_of
 from profd.targets.look_rate import LookRate
 from profd.targets.mapped import Mapped, parse_maps, torch_version
 from profd.targets.process import Process, ProcessId
 from profd.targets.remembered import Remembered
+from profd.targets.restless import Restless
 from profd.targets.starts import starts
 from profd.targets.user_namespaces import UserNamespace
 
@@ -83,6 +84,7 @@ class ProcessTable:
         self._facts: Remembered[_Facts] = Remembered()
         self._users: dict[int, str] = {}
         self._rate = LookRate()
+        self._restless = Restless()
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Process]:
@@ -93,14 +95,44 @@ class ProcessTable:
         pids = list(self._pids())  # before the kernel's: a pid that is one of these later has ended
         kernels = procfs.kernels_own(self._root)
         looks = procfs.looks((pid for pid in pids if pid not in kernels), self._root)
-        found = [process for look in looks if (process := self._read(*look)) is not None]
+        found = [process for look in looks if (process := self._read(*look, everybody=True)) is not None]
         _require_sight()
         present = {process.id for process in found}
-        with self._lock:
-            for gone in self._facts.processes() - present:
-                if not self._stays(gone):
-                    self._facts.forget(gone)
+        self._forget(lambda process: process not in present)
         return found
+
+    def owned(self, uid: int, pids: Collection[int] = ()) -> list[Process]:
+        """The processes of a user, these pids besides, and what is above any of them, by pid. Raises Exhausted as
+        `snapshot`.
+
+        No other process is asked anything: however many there are, and whatever they do, this user does not wait for
+        them. Of what is above, and nobody has named, it tells what everybody is told.
+        """
+        there = set(self._pids())
+        named = there.intersection(pids)
+        found = self._read_all({pid for pid in there if user_of(pid, self._root) == uid} | named, named)
+        asked = set(found)
+        while above := {process.ppid for process in found.values()} & there - asked:
+            asked |= above
+            for pid, stat, status in procfs.looks(sorted(above), self._root):
+                facts, identity = self._by_name(pid, stat, status), ProcessId(pid, stat.start_ticks)
+                found[pid] = self._process(identity, stat, status, facts, private=True)
+        _require_sight()
+        now = {pid: process.id for pid, process in found.items()}
+        self._forget(lambda process: process.pid not in there or now.get(process.pid, process) != process)
+        return [found[pid] for pid in sorted(found)]
+
+    def _read_all(self, pids: Collection[int], named: Collection[int]) -> dict[int, Process]:
+        looks = procfs.looks(sorted(pids), self._root)
+        read = (self._read(*look, named=look[0] in named) for look in looks)
+        return {process.id.pid: process for process in read if process is not None}
+
+    def _forget(self, gone: Callable[[ProcessId], bool]) -> None:
+        """What is remembered of processes that are not there any more."""
+        with self._lock:
+            for process in [process for process in self._facts.processes() if gone(process)]:
+                if not self._stays(process):
+                    self._facts.forget(process)
 
     def get(self, pid: int) -> Process | None:
         """One process, None if there is none of this pid or it is a kernel thread. Raises Exhausted as `snapshot`.
@@ -218,13 +250,23 @@ class ProcessTable:
         return starts.known(process.pid) == process.start_ticks
 
     def _read(
-        self, pid: int, stat: procfs.Stat, status: procfs.Status, *, named: bool = False, tries: int = _TRIES
+        self,
+        pid: int,
+        stat: procfs.Stat,
+        status: procfs.Status,
+        *,
+        named: bool = False,
+        everybody: bool = False,
+        tries: int = _TRIES,
     ) -> Process | None:
+        """`named`: whatever its user's others have cost. `everybody`: for whoever lists all processes of the host."""
         if stat.kernel_thread:
             return None
         identity = ProcessId(pid, stat.start_ticks)
         # The real one: whoever has begun a setuid program, not root.
         unread = "" if named else self._unread(status.uids[0])
+        if everybody and self._restless.left_alone(identity):
+            unread = _RESTLESS
         private = self._private(pid, status)
         facts = self._facts.get(identity)
         # It may be another program by now, and these another's facts. So it may between the reading of stat, which says
@@ -235,6 +277,8 @@ class ProcessTable:
         if (unread or ended) and not (facts and _holds(facts, stat)):  # as it was; nothing is asked of it
             shown = facts if facts and facts.image == stat.image else self._by_name(pid, stat, status)
             return self._process(identity, stat, status, shown, private, "" if ended else unread)
+        if facts and facts.image != stat.image:
+            self._restless.changed(identity)
         with procfs.HeldMap() as held:
             refreshed = self._refreshed(identity, stat, status, facts, held)
             if refreshed is facts:
@@ -248,13 +292,14 @@ class ProcessTable:
                 with self._lock:
                     self._facts.keep(identity, refreshed)
             return self._process(identity, stat, status, refreshed, refreshed.private)
+        self._restless.changed(identity)
         with self._lock:
             self._facts.forget(identity)
         look = next(procfs.looks([pid], self._root), None)
         if look is None or look[1].start_ticks != stat.start_ticks:
             return None
         if tries > 1:
-            return self._read(*look, named=named, tries=tries - 1)
+            return self._read(*look, named=named, everybody=everybody, tries=tries - 1)
         return self._process(identity, *look[1:], _nothing_of(*look[1:]), self._private(pid, look[2]), _RESTLESS)
 
     def _process(

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from profd import limits
+from profd.capture.death import DeathWatch
 from profd.disk.space import alone
+from profd.gpu.lease_keeper import LeaseKeeper
 from profd.journal.journal import Journal
 from profd.model.capture import Options, Reason, State
-from profd.sources.kineto import recording, wire
+from profd.sources.kineto import recording, salvage, wire
 from profd.sources.kineto.leftovers import Leftover, Leftovers
-from profd.sources.kineto.salvage import salvage
+from profd.sources.kineto.salvage import Salvage
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
 from profd.targets.process import Process, ProcessId
 from profd.targets.table import ProcessTable
@@ -29,6 +31,8 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 MALLORY = 61301
+TOKEN = "993aa79f8069b17f685ca15c0d3bac04"
+WHOLE = f'{{"trace_id": "{TOKEN}", "traceEvents": [{{"ph": "X"}}], "traceName": "x"}}'
 OPTIONS = Options(duration_ns=100_000_000)
 # Asks as libkineto does, and whatever it is told to write is there at once. It reads its answers: else its queue is
 # full after ten of them, and no config gets in.
@@ -127,9 +131,8 @@ async def test_what_a_killed_daemon_had_not_taken_waits_for_nobody_else_s(
 ) -> None:
     """GIVEN a trace of ours, behind one on that disk WHEN the next daemon begins THEN ours is taken, and not swept."""
     monkeypatch.setattr(limits, "ERRAND_SECONDS", 15.0)  # longer than all of it may take
-    token = "993aa79f8069b17f685ca15c0d3bac04"
-    name = f"profd-{token}_7.json"
-    (tmp_path / name).write_text(f'{{"trace_id": "{token}", "traceEvents": [{{"ph": "X"}}], "traceName": "x"}}')
+    name = f"profd-{TOKEN}_7.json"
+    (tmp_path / name).write_text(WHOLE)
     ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(tmp_path), Journal(tmp_path / "journal")
     socket_dir.chmod(0o711)
     with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
@@ -142,5 +145,40 @@ async def test_what_a_killed_daemon_had_not_taken_waits_for_nobody_else_s(
             leftovers.add(Leftover(of.pid, of.start_ticks, uid, str(folder), file, 0.0))
         journal.directory("c1", process.id)
         there = journal.directory("c2", ours)
-        assert await salvage(leftovers, tmp_path / "journal", lambda uid: alone()) == 1
+        assert await Salvage(leftovers, tmp_path / "journal", lambda uid: alone()).take() == 1
     assert (there / "trace.json").exists()
+
+
+async def test_a_daemon_has_begun_before_such_a_trace_is_taken(
+    socket_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a trace on that disk, and one elsewhere WHEN the next daemon begins THEN it serves while they are taken."""
+    monkeypatch.setattr(limits, "ERRAND_SECONDS", 600.0)
+    monkeypatch.setattr(salvage, "KINETO_SALVAGE_SECONDS", 600.0)
+    name = f"profd-{TOKEN}_7.json"
+    (tmp_path / name).write_text(WHOLE)
+    ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(tmp_path), Journal(tmp_path / "journal")
+    socket_dir.chmod(0o711)
+    with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
+        process = ProcessTable().get(dead.pid)
+        assert process is not None
+        theirs = process.id
+        leftovers.add(Leftover(dead.pid, theirs.start_ticks, MALLORY, str(dead.folder), "profd-1_1.json", time.time()))
+        leftovers.add(Leftover(ours.pid, ours.start_ticks, os.geteuid(), str(tmp_path), name, time.time()))
+        journal.directory("c1", theirs)
+        journal.directory("c2", ours)
+        leases = LeaseKeeper(DeathWatch(ProcessTable()))
+        source = KinetoSource(None, abstract=False, state_dir=tmp_path, leases=leases)
+        opening = asyncio.create_task(source.open())
+        await eventually(opening.done)
+        assert set(source.salvaging) == {("c1", theirs), ("c2", ours)}
+        await eventually(source.salvaging["c2", ours].is_set)
+        assert journal.whole("c2", ours)
+        # WHEN it is stopped meanwhile THEN nothing has become of the other one: the next daemon looks for it
+        await source.close()
+        assert not source.salvaging["c1", theirs].is_set()
+        await leases.close()
+        again = Leftovers(tmp_path)
+        again.load()
+        assert [item.uid for item in again.items()] == [MALLORY, os.geteuid()]
+        assert set(Salvage(again, tmp_path / "journal", lambda uid: alone()).settled) == {("c1", theirs)}

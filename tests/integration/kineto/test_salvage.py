@@ -143,3 +143,18 @@ async def test_one_that_is_cut_off_says_so(scene: Scene) -> None:
     await scene.swept()
     assert scene.journal.unfinished("c1", DEAD)
     assert not scene.journal.whole("c1", DEAD)
+
+
+async def test_a_copy_is_kept_where_the_daemon_ends_before_it_has_looked_at_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.file.write_text(WHOLE)
+    directory = scene.journal.directory("c1", DEAD)
+
+    def ends(path: Path) -> None:
+        raise OSError(5, f"{path} cannot be read")
+
+    monkeypatch.setattr(salvage, "edges", ends)
+    await scene.swept()
+    assert scene.journal.unfinished("c1", DEAD) == [RawFile(str(directory / "trace.json"), "chrome")]
+    assert not scene.journal.whole("c1", DEAD)

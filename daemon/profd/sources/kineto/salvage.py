@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from pathlib import Path
@@ -22,9 +23,13 @@ from profd.sources.kineto.leftovers import Leftover, Leftovers, opened
 from profd.sources.kineto.trace_file import edges
 from profd.targets.errands.directory import SilentDirectory
 from profd.targets.pickup import NotTaken, Refusal
+from profd.targets.process import ProcessId
 
 TRACE: Final = "trace.json"
 """The name of a trace in its directory of the journal."""
+
+Key = tuple[str, ProcessId]
+"""A capture and one of its processes."""
 
 log = logging.getLogger(__name__)
 
@@ -40,38 +45,66 @@ def forget(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-async def salvage(leftovers: Leftovers, journal: Path, claim: Callable[[int], Claim]) -> int:
-    """Take what an earlier daemon would have taken; how many. Bounded in time.
+class Salvage:
+    """What an earlier daemon would have taken, and the captures that wait for it."""
 
-    Nobody waits for files of others. A whole trace that is not taken has no other copy: it is not swept either.
-    """
-    of_users: dict[int, list[tuple[Leftover, Path]]] = {}
-    for item, directory in await asyncio.to_thread(_waiting, leftovers.items(), journal):
-        of_users.setdefault(item.uid, []).append((item, directory))
-    taken: list[Leftover] = []
-    not_taken = {item.name for items in of_users.values() for item, _ in items}
+    def __init__(self, leftovers: Leftovers, journal: Path, claim: Callable[[int], Claim]) -> None:
+        """Goes through the journal: for a thread."""
+        self._leftovers = leftovers
+        self._claim = claim
+        self._of_users: dict[int, list[tuple[Leftover, Path]]] = {}
+        self._left: Counter[Key] = Counter()
+        for item, directory in _waiting(leftovers.items(), journal):
+            self._of_users.setdefault(item.uid, []).append((item, directory))
+            self._left[_key(item, directory)] += 1
+        # By capture and process: set once its trace is in the journal, or is known not to come there.
+        self.settled = {key: asyncio.Event() for key in self._left}
 
-    async def take_those_of(uid: int) -> None:
-        for item, directory in of_users[uid]:
-            with contextlib.closing(claim(uid)) as room, contextlib.suppress(OSError):
-                try:
-                    found = await _take(item, directory, room, leftovers)
-                except SilentDirectory:
-                    found = Found.NOTHING  # it is looked for again when it is swept
+    async def take(self) -> int:
+        """Take them; how many. Bounded in time. What is not taken when this is cancelled is left to the next daemon.
+
+        Nobody waits for files of others. A whole trace that is not taken has no other copy: it is not swept either.
+        """
+        taken: list[Leftover] = []
+        not_taken = {item.name for items in self._of_users.values() for item, _ in items}
+
+        async def take_those_of(uid: int) -> None:
+            for item, directory in self._of_users[uid]:
+                found = await self._found(item, directory)
                 if found is not Found.NOT_TAKEN:
                     not_taken.discard(item.name)
                 if found is Found.TAKEN:
                     taken.append(item)
+                self._done(_key(item, directory))
 
-    try:
-        async with asyncio.timeout(KINETO_SALVAGE_SECONDS):
-            await asyncio.gather(*map(take_those_of, of_users))
-    except TimeoutError:
-        told = {"taken": len(taken), "left_where_they_are": len(not_taken)}
-        log.warning("kineto: traces of before the restart were not taken in time", extra=told)
-    for name in not_taken:
-        await asyncio.to_thread(leftovers.done, name)
-    return len(taken)
+        try:
+            async with asyncio.timeout(KINETO_SALVAGE_SECONDS):
+                await asyncio.gather(*map(take_those_of, self._of_users))
+        except TimeoutError:
+            told = {"taken": len(taken), "left_where_they_are": len(not_taken)}
+            log.warning("kineto: traces of before the restart were not taken in time", extra=told)
+        except Exception:  # captures wait for an end
+            log.exception("kineto: taking traces of before the restart failed")
+        for settled in self.settled.values():
+            settled.set()
+        for name in not_taken:
+            await asyncio.to_thread(self._leftovers.done, name)
+        return len(taken)
+
+    def _done(self, key: Key) -> None:
+        self._left[key] -= 1
+        if not self._left[key]:
+            self.settled[key].set()
+
+    async def _found(self, item: Leftover, directory: Path) -> Found:
+        with contextlib.closing(self._claim(item.uid)) as room:
+            try:
+                return await _take(item, directory, room, self._leftovers)
+            except SilentDirectory:
+                return Found.NOTHING  # it is looked for again when it is swept
+            except Exception:
+                log.exception("kineto: a trace of before the restart was not taken")
+                return Found.NOT_TAKEN
 
 
 def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, Path]]:
@@ -85,6 +118,10 @@ def _waiting(items: Sequence[Leftover], journal: Path) -> list[tuple[Leftover, P
         if path.name in names and not (path / TRACE).exists():
             found[path.name] = max((path.stat().st_mtime_ns, path), found.get(path.name, (-1, path)))
     return [(item, found[_folder(item)][1]) for item in items if _folder(item) in found]
+
+
+def _key(item: Leftover, directory: Path) -> Key:
+    return directory.parent.name, item.process
 
 
 def _folder(item: Leftover) -> str:
@@ -108,15 +145,20 @@ async def _take(item: Leftover, directory: Path, claim: Claim, leftovers: Leftov
             return Found.NOTHING
         path = directory / TRACE
         await asyncio.to_thread(path.with_name(f"{TRACE}.part").unlink, missing_ok=True)
+        first = not path.exists()
+        if first:  # for the daemon that comes behind this one, should it end meanwhile
+            await asyncio.to_thread(note, directory, whole=False)
         taken = await source.take(item.name, path, claim)
     finally:
         source.close()
     if isinstance(taken, NotTaken):
+        if first:
+            await asyncio.to_thread(forget, directory)
         log.warning("kineto: a trace of before the restart was not taken", extra={"why": taken.message})
         return Found.NOTHING if taken.code is Refusal.NO_ANSWER else Found.NOT_TAKEN
     seen = await asyncio.to_thread(edges, path)
     if seen.trace_id is not None and f"profd-{seen.trace_id}_" not in item.name:
-        await asyncio.to_thread(path.unlink)
+        await asyncio.to_thread(forget, directory)
         return Found.NOTHING
     await asyncio.to_thread(note, directory, whole=not taken.cut and seen.complete)
     if taken.cut:  # the rest is nowhere else

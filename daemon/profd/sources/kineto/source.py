@@ -30,7 +30,7 @@ from profd.sources.kineto.leftovers import Leftovers
 from profd.sources.kineto.lifetime import Lifetime, groups
 from profd.sources.kineto.recording import KinetoRecorder
 from profd.sources.kineto.registry import DEFAULT_PERIOD_NS, Registered
-from profd.sources.kineto.salvage import salvage
+from profd.sources.kineto.salvage import Salvage
 from profd.sources.kineto.senders import Senders
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.sources.kineto.wire import DAEMON_NAME
@@ -101,6 +101,7 @@ class KinetoSource(Source):
         self._ended_ns = Newest[ProcessId, int](_HISTORY)  # when our last capture of a process was over
         self._rates = Newest[ProcessId, planning.EarlierTrace](_HISTORY)  # of its last trace
         self._housekeeper: asyncio.Task[None] | None = None
+        self._salvage: Salvage | None = None
 
     async def open(self) -> None:
         """Bind what can be bound and begin to answer."""
@@ -109,7 +110,7 @@ class KinetoSource(Source):
         self._polls.start(self._endpoints)
         await asyncio.to_thread(self._leftovers.load)
         self._take_again(await asyncio.to_thread(self._leftovers.asked))
-        await salvage(self._leftovers, self._journal, self._claim)  # before the first sweep
+        self._salvage = await asyncio.to_thread(Salvage, self._leftovers, self._journal, self._claim)
         self._housekeeper = asyncio.create_task(self._keep_house(), name="kineto-housekeeping")
 
     async def close(self) -> None:
@@ -124,6 +125,13 @@ class KinetoSource(Source):
         for endpoint in self._endpoints:
             await endpoint.close()
         self._endpoints.clear()
+
+    @property
+    def salvaging(self) -> Mapping[tuple[str, ProcessId], asyncio.Event]:
+        """Captures of an earlier daemon, and the process, whose trace may be whole where it was written: set when that
+        is in the journal, or will not be. Bounded in time.
+        """
+        return {} if self._salvage is None else self._salvage.settled
 
     @property
     def socket_file(self) -> Path | None:
@@ -320,6 +328,8 @@ class KinetoSource(Source):
         )
 
     async def _keep_house(self) -> None:
+        if self._salvage is not None:
+            await self._salvage.take()  # before the first sweep
         while True:
             try:
                 await self._sweep()

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.capture import planner as module
 from profd.capture.estimate import HostHeadroom
 from profd.capture.planner import ManagerSettings, Planner, Request
 from profd.capture.records import CaptureRecord
-from profd.errors import Exhausted, NotFound
+from profd.errors import Denied, Exhausted, NotFound
 from profd.fairness.pieces import AT_A_TIME
 from profd.limits import CAPTURE_TARGETS_MAX, PROC_WAIT_SECONDS, MiB
 from profd.model.capture import Options, State
@@ -25,7 +26,7 @@ from profd.targets.memory import Bound, MemoryLimits, Room
 from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Selector
 
-from tests.support.captures import ALICE, ROOT, FakeSource, FakeTable, FixedHeadroom, declare, process, request
+from tests.support.captures import ALICE, BOB, ROOT, FakeSource, FakeTable, FixedHeadroom, declare, process, request
 from tests.support.waiting import Standstill, eventually
 
 
@@ -124,6 +125,34 @@ async def test_who_names_pids_does_not_wait_for_a_look_at_all_processes(monkeypa
     monkeypatch.setattr(table, "snapshot", lambda: pytest.fail("all were looked at"))
     found = await planner.processes(ALICE, Selector(pids=(101, 999)))
     assert ([one.id.pid for one in found.allowed], found.missing) == ([101], (999,))
+
+
+async def test_who_lists_does_not_wait_for_processes_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These may execute programs all the time, or be thousands."""
+    theirs = process(103, uid=BOB.uid, user="bob", job="8")
+    table = FakeTable([process(100), process(101, ppid=100, job="7"), theirs])
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
+
+    async def seen(**selected: Any) -> list[int]:
+        asked = Request(Selector(**selected), Options(duration_ns=1))
+        return [plan.target.pid for plan in await planner.estimate(ALICE, asked)]
+
+    with monkeypatch.context() as alone:
+        alone.setattr(table, "snapshot", lambda: pytest.fail("all were looked at"))
+        alone.setattr(
+            table,
+            "owned",
+            lambda uid, pids=(): [p for p in table.processes.values() if p.uid == uid or p.id.pid in pids],
+        )
+        assert [one.process.id.pid for one in await planner.targets(ALICE, Selector())] == [100, 101]
+        assert await seen(jobs=("7",)) == [101]
+        assert await seen(users=(ALICE.user,)) == [100, 101]
+        assert await seen(pids=(100, 103), children=True) == [100, 101, 103]
+    # AND an answer about others' is as it was
+    for selected in ({"jobs": ("8",)}, {"users": ("bob",)}):
+        with pytest.raises(Denied, match="belong to bob"):
+            await seen(**selected)
+    assert await seen(users=(ALICE.user, "bob")) == [100, 101, 103]
 
 
 async def test_workers_of_other_daemons_are_listed_only_when_all_are() -> None:

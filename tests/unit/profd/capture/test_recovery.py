@@ -7,6 +7,7 @@ import contextlib
 import copy
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from profd.attached.sdk.planning import DRAIN_ROUNDS, DRAIN_SECONDS, TORCH_STOP_SECONDS
@@ -32,9 +33,12 @@ class Killed:
     seen: list[State] = field(default_factory=list)  # by somebody who watches the capture
 
     @contextlib.asynccontextmanager
-    async def next_daemon(self, drain_seconds: float = 0.0) -> AsyncIterator[CaptureManager]:
-        manager = self.rig.manager()
-        await manager.open({(self.capture, WHO)})
+    async def next_daemon(
+        self, drain_seconds: float = 0.0, salvaged: asyncio.Event | None = None
+    ) -> AsyncIterator[CaptureManager]:
+        """`salvaged`: its process has written a file of its own, which is taken, or not, when this is set."""
+        manager, key = self.rig.manager(), (self.capture, WHO)
+        await manager.open(*([{key}] if salvaged is None else [(), {key: salvaged}]))
         watching = asyncio.create_task(self._watch(manager))
         try:
             yield manager
@@ -224,3 +228,47 @@ async def test_what_nobody_waits_for_has_ended_at_once(killed: Killed) -> None:
 
 def test_a_take_over_is_given_the_time_that_it_may_take() -> None:
     assert Graces().taking_over_ns / 1e9 > TORCH_STOP_SECONDS + DRAIN_ROUNDS * DRAIN_SECONDS
+
+
+@pytest.fixture
+def written(killed: Killed) -> Path:
+    """The directory that waits for the file that the process has written, and has nothing yet."""
+    [chunks] = killed.rig.directory.rglob("chunks.pfc")
+    chunks.unlink()
+    (chunks.parent / NOTE).unlink()
+    return chunks.parent
+
+
+async def test_what_a_process_has_written_is_taken_before_its_capture_has_an_end(killed: Killed, written: Path) -> None:
+    salvaged = asyncio.Event()
+    async with killed.next_daemon(salvaged=salvaged) as manager:
+        record = manager.get(ALICE, killed.capture)
+        assert (record.state, record.finished_ns) == (State.DRAINING, None)
+        assert "taking what the process has written" in record.targets[0].doing
+        assert WHO in manager._held
+        (written / "trace.json").write_text("x")
+        (written / NOTE).write_text('{"files": {"trace.json": "chrome"}, "whole": true}')
+        salvaged.set()
+        state, reason, message = await killed.has_ended(manager)
+        assert (state, reason) == (State.FAILED, Reason.DAEMON_RESTARTED)
+        assert "profctl retry" in message
+        await manager.retry(ALICE, killed.capture)
+        [target] = (await ended(manager, killed.capture)).targets
+        assert target.state is State.STORED
+
+
+async def test_what_was_not_taken_is_nobodys(killed: Killed, written: Path) -> None:
+    salvaged = asyncio.Event()
+    salvaged.set()
+    async with killed.next_daemon(salvaged=salvaged) as manager:
+        state, reason, message = await killed.has_ended(manager)
+        assert (state, reason, "retry" in message) == (State.FAILED, Reason.DAEMON_RESTARTED, False)
+        await eventually(lambda: not written.exists() and not manager._held)
+
+
+async def test_a_daemon_that_stops_meanwhile_leaves_it_to_the_next_one(killed: Killed, written: Path) -> None:
+    async with killed.next_daemon(salvaged=asyncio.Event()):
+        await eventually(lambda: killed.seen == [State.DRAINING])
+    assert killed.seen == [State.DRAINING]
+    assert not [action for action, *_ in killed.rig.audit.lines if action == "capture.end"]
+    await test_what_a_process_has_written_is_taken_before_its_capture_has_an_end(killed, written)

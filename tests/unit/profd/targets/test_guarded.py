@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd import _host
@@ -228,6 +229,25 @@ def test_looks_at_many_processes_share_their_children(monkeypatch: pytest.Monkey
     with running(9) as others:
         assert [pid for pid, _, _ in procfs.looks([*others, GONE])] == others
     assert made[0] == 16  # where cores are busy some of them may be asked once more, alone
+
+
+def test_those_of_a_user_that_answers_late_share_their_children_with_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each child wants a core, and where users keep these busy that is most of what a look takes."""
+    made = []
+    ask = _host.ask
+
+    def noted(requests: list[tuple[int, str, int]], seconds: float, *how: Any) -> Any:
+        made.append((len(requests), seconds))
+        return ask(requests, seconds, *how)
+
+    monkeypatch.setattr(_host, "ask", noted)
+    guarded.patience.late(USER, PROC_LATE_SECONDS_PER_UID)
+    monkeypatch.setattr(guarded, "user_of", lambda pid: USER if pid in others[1:] else os.getuid())
+    with running(6) as others:
+        list(procfs.looks(others))
+    assert (10, PROC_LATE_SECONDS) in made  # and the first, whose user answers in time, apart from them
 
 
 def test_one_that_did_not_answer_lately_is_not_asked_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
