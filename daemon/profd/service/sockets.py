@@ -7,27 +7,15 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
 
+from profd.attached.agents.server import AgentServer
 from profd.host.config import Config
 from profd.host.groups import gid_of
 from profd.host.instance import clear_socket, make_directory, remove_socket
 from profd.host.socket_files import SocketFiles
 from profd.kernel import passed
 from profd.limits import LISTEN_BACKLOG
-
-
-class Server(Protocol):
-    """What serves on a listening socket, and on another one when its file was made anew."""
-
-    def listen_on(self, listener: socket.socket) -> None:
-        """Serve on this one, in place of the one before."""
-
-    def open(self) -> None:
-        """Begin to serve."""
-
-    def close(self) -> None:
-        """End it, and the connections."""
+from profd.trust.control import ControlServer
 
 
 class Sockets:
@@ -60,7 +48,7 @@ class Sockets:
         listener.listen(LISTEN_BACKLOG)  # before it, nobody can connect
         return listener
 
-    def keep_listening(self, name: str, path: Path, server: Server) -> None:
+    def keep_listening(self, name: str, path: Path, server: AgentServer | ControlServer) -> None:
         """Serve on this file until the end, also when somebody has removed it; it is removed then."""
 
         async def listen() -> None:
