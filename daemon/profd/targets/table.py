@@ -21,7 +21,8 @@ from typing import Final
 from profd.errors import Exhausted, NotFound
 from profd.kernel import names
 from profd.kernel.pidfd import is_dumpable
-from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES
+from profd.limits import PROC_GPUS_MAX, PROC_LOOK_BYTES_PER_SECOND, PROC_REMEMBERED_BYTES, RATES_USERS_MAX
+from profd.model.newest import Newest
 from profd.targets import cgroup, environ, procfs, user_namespaces
 from profd.targets.guarded import Operation, user_of
 from profd.targets.look_rate import LookRate
@@ -85,6 +86,9 @@ class ProcessTable:
         self._users: dict[int, str] = {}
         self._rate = LookRate()
         self._restless = Restless()
+        self._above = Newest[int, set[int]](
+            RATES_USERS_MAX
+        )  # by user: pids above the user's processes in the last list
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Process]:
@@ -110,22 +114,35 @@ class ProcessTable:
         """
         there = set(self._pids())
         named = there.intersection(pids)
-        found = self._read_all({pid for pid in there if user_of(pid, self._root) == uid} | named, named)
-        asked = set(found)
-        while above := {process.ppid for process in found.values()} & there - asked:
-            asked |= above
-            for pid, stat, status in procfs.looks(sorted(above), self._root):
-                facts, identity = self._by_name(pid, stat, status), ProcessId(pid, stat.start_ticks)
-                found[pid] = self._process(identity, stat, status, facts, private=True)
+        mine = {pid for pid in there if user_of(pid, self._root) == uid} | named
+        asked = mine | (self._above.get(uid, set()) & there)  # at once: each level of parents by itself wants a child
+        found, above = dict[int, Process](), dict[int, Process]()
+        for pid, stat, status in procfs.looks(sorted(asked), self._root):
+            if pid not in mine:
+                above[pid] = self._told_of(pid, stat, status)
+            elif (process := self._read(pid, stat, status, named=pid in named)) is not None:
+                found[pid] = process
+        parents = {process.ppid for process in found.values()} & there - mine
+        reached = set(parents)
+        while parents:
+            for pid, stat, status in procfs.looks(sorted(parents - asked), self._root):
+                above[pid] = self._told_of(pid, stat, status)
+            asked |= parents
+            parents = {above[pid].ppid for pid in parents if pid in above} & there - mine - reached
+            reached |= parents
+        found.update((pid, above[pid]) for pid in reached if pid in above)
         _require_sight()
+        with self._lock:
+            self._above[uid] = reached
         now = {pid: process.id for pid, process in found.items()}
         self._forget(lambda process: process.pid not in there or now.get(process.pid, process) != process)
         return [found[pid] for pid in sorted(found)]
 
-    def _read_all(self, pids: Collection[int], named: Collection[int]) -> dict[int, Process]:
-        looks = procfs.looks(sorted(pids), self._root)
-        read = (self._read(*look, named=look[0] in named) for look in looks)
-        return {process.id.pid: process for process in read if process is not None}
+    def _told_of(self, pid: int, stat: procfs.Stat, status: procfs.Status) -> Process:
+        """What everybody is told of a process, which is not asked for it."""
+        return self._process(
+            ProcessId(pid, stat.start_ticks), stat, status, self._by_name(pid, stat, status), private=True
+        )
 
     def _forget(self, gone: Callable[[ProcessId], bool]) -> None:
         """What is remembered of processes that are not there any more."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from profd import _host
+from profd.targets import procfs
 from profd.targets import table as table_module
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
@@ -126,6 +127,23 @@ def test_what_is_above_is_there_by_what_everybody_is_told(tree: Path) -> None:
     above = found[2]
     assert (above.uid, above.command, above.rank, above.private) == (OTHER, "[python3]", None, True)
     assert found[3].rank == 3
+
+
+def test_the_parents_of_the_last_list_are_asked_with_the_users_own(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child asks of eight processes: not of one for each level, where each waits for a core."""
+    for pid in range(1, 6):
+        Fake(tree, pid, ppid=pid - 1, uids="0\t0\t0\t0").write()
+    job = Fake(tree, 10, ppid=5).write()
+    table, looks = ProcessTable(tree), procfs.looks
+    first = table.owned(1000)
+    asked: list[list[int]] = []
+    monkeypatch.setattr(procfs, "looks", lambda pids, *root: asked.append(list(pids)) or looks(asked[-1], *root))
+    assert table.owned(1000) == first
+    assert [pids for pids in asked if pids] == [[1, 2, 3, 4, 5, 10]]
+    # AND where its parents are others by now, these are told, and no more
+    job.ppid = 2
+    job.write()
+    assert parents(table.owned(1000)) == {1: 0, 2: 1, 10: 2}
 
 
 def test_a_loop_of_parents_ends(tree: Path) -> None:
