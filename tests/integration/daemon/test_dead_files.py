@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,11 +29,19 @@ def daemon() -> Iterator[RunningDaemon]:
         yield running
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where MALLORY may go: of what their processes map is read what they may read."""
+    with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.parametrize("silent", ["OPEN:version.py", "LOOKUP:version.py", "READ:version.py"])
-def test_others_list_and_start(daemon: RunningDaemon, tmp_path: Path, silent: str) -> None:
+def test_others_list_and_start(daemon: RunningDaemon, folder: Path, silent: str) -> None:
     with ExitStack() as opened:
         dead = [
-            opened.enter_context(dead_files(tmp_path / f"mount{number}", MALLORY, silent, does=MAPS))
+            opened.enter_context(dead_files(folder / f"mount{number}", MALLORY, silent, does=MAPS))
             for number in range(8)
         ]
         everybody_is_served(daemon)
@@ -47,8 +56,8 @@ def test_others_list_and_start(daemon: RunningDaemon, tmp_path: Path, silent: st
         assert "Traceback" not in daemon.log
 
 
-def test_a_daemon_that_is_killed_leaves_nothing_once_it_answers(daemon: RunningDaemon, tmp_path: Path) -> None:
-    with dead_files(tmp_path / "mount", MALLORY, "OPEN:version.py", does=MAPS):
+def test_a_daemon_that_is_killed_leaves_nothing_once_it_answers(daemon: RunningDaemon, folder: Path) -> None:
+    with dead_files(folder / "mount", MALLORY, "OPEN:version.py", does=MAPS):
         assert profctl(daemon, BOB, "ps", "--all")[0] == 0
         left = [*stuck(daemon), *servers(daemon)]
         daemon.kill()
