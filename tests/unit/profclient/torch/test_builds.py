@@ -18,9 +18,9 @@ from profclient.torch import build as building
 from profclient.torch import builds, notes, sources
 from profclient.torch.builds import Build, Key, Unusable
 
-from tests.support.other_program import NOBODY
 from tests.support.people import being
 
+_NOBODY = 65534
 KEY = Key("2.13.0+cpu", "cf30153c4c131c81", True, "x86_64", "0123abcd")
 
 
@@ -124,11 +124,11 @@ def test_nobody_else_loads_it_either(build: Build, monkeypatch: pytest.MonkeyPat
         named = theirs if variable == "XDG_CACHE_HOME" else theirs / "profd" / "torch"
         monkeypatch.setenv(variable, str(named))
         monkeypatch.setattr(builds, "places", lambda: [builds.cache() if named == theirs else named])
-        with being(NOBODY):
+        with being(_NOBODY):
             assert builds.find(KEY) is not None
         os.chown(theirs, 12345, 12345)
         theirs.chmod(0o755 if named == theirs else 0o777)
-        with being(NOBODY), pytest.raises(Unusable, match=rf"can be exchanged by another user, by {theirs}:"):
+        with being(_NOBODY), pytest.raises(Unusable, match=rf"can be exchanged by another user, by {theirs}:"):
             builds.find(KEY)
 
 
