@@ -66,7 +66,8 @@ async def test_before_during_and_after(process: Process) -> None:
     watch.end()
     known = await watch.load()
     await passed(lambda: watch._ended, process)
-    whole = await watch.complete(known)
+    while (whole := await watch.complete(known)).after is None:  # a busy host has not answered in time
+        pass
     assert (whole.before, whole.during) == (known.before, known.during)
     assert known.after is None
     for each in (whole.before, whole.during, whole.after):
