@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -67,11 +69,19 @@ async def serving(only_uid: int | None = None, share: Share = ATTACHED) -> Async
             yield found
         finally:
             found.server.close()
-    await eventually(lambda: descriptors() == before)  # connections that are being identified close a little later
+    try:  # connections that are being identified close a little later, as do descriptors of earlier tests
+        await eventually(lambda: not descriptors() - before)
+    except TimeoutError:
+        raise AssertionError(f"still open: {descriptors() - before}") from None
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def descriptors() -> Counter[str]:
+    """What is open here: sockets and pipes by their inodes."""
+    found: Counter[str] = Counter()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the list itself
+            found[os.readlink(f"/proc/self/fd/{name}")] += 1
+    return found
 
 
 def tell(fake: FakeAgent, number: int, said: bytes, size: int = 0, seals: int = SEALS) -> None:
