@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import socket
@@ -22,6 +21,7 @@ from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
 from tests.support.fake_agent import SEALS, FakeAgent, MiB
+from tests.support.sdk_jobs import descriptors
 from tests.support.waiting import eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
@@ -62,7 +62,7 @@ class Served:
 async def serving(only_uid: int | None = None, share: Share = ATTACHED) -> AsyncIterator[Served]:
     """One in a directory of its own. Behind the block it has closed every descriptor that it took."""
     ProcessTable().get(os.getpid())  # where torch is loaded, the first look starts the server of errands for good
-    before = descriptors()
+    before = Counter(descriptors(os.getpid()))
     with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
         found = Served(Path(name) / "agent.sock", only_uid, share)
         try:
@@ -70,18 +70,9 @@ async def serving(only_uid: int | None = None, share: Share = ATTACHED) -> Async
         finally:
             found.server.close()
     try:  # connections that are being identified close a little later, as do descriptors of earlier tests
-        await eventually(lambda: not descriptors() - before)
+        await eventually(lambda: not Counter(descriptors(os.getpid())) - before)
     except TimeoutError:
-        raise AssertionError(f"still open: {descriptors() - before}") from None
-
-
-def descriptors() -> Counter[str]:
-    """What is open here: sockets and pipes by their inodes."""
-    found: Counter[str] = Counter()
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the descriptor of the list itself
-            found[os.readlink(f"/proc/self/fd/{name}")] += 1
-    return found
+        raise AssertionError(f"still open: {Counter(descriptors(os.getpid())) - before}") from None
 
 
 def tell(fake: FakeAgent, number: int, said: bytes, size: int = 0, seals: int = SEALS) -> None:

@@ -15,12 +15,12 @@ from profd.capture.machine import Abandon, Machine, Stored
 from profd.capture.ports import Records, Storing
 from profd.capture.raw_paths import relative, resolved
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.capture.recovery import Key
+from profd.capture.recovery import KEPT, RESTARTED
 from profd.capture.told import Told
 from profd.disk.eviction import Evictable, victims
 from profd.errors import BadInput, NotFound, ProfdError
 from profd.fairness.by_turns import ByTurns
-from profd.journal.journal import Journal, any_data
+from profd.journal.journal import Journal, Key, any_data
 from profd.limits import (
     CAPTURE_BYTES_KEPT_MAX,
     CAPTURE_BYTES_KEPT_PER_UID_MAX,
@@ -263,8 +263,7 @@ class Book:
     def _interrupted(self, record: CaptureRecord, target: TargetRecord) -> str:
         if not self._holds_data(record, target):  # it was killed before anything had come
             target.keep([])
-        hint = "; its raw data is kept: `profctl retry`" if any_data(target.files) else ""
-        return f"profd was restarted during the capture{hint}"
+        return f"{RESTARTED}; {KEPT}" if any_data(target.files) else RESTARTED
 
     def _recover(
         self, record: CaptureRecord, returning: Collection[Key], salvaging: Collection[Key]

@@ -27,13 +27,13 @@ from profd.capture.planner import ManagerSettings, Planner, Request, TargetPlan
 from profd.capture.ports import Ended, Processes, Records, Storing
 from profd.capture.recorded_seconds import RecordedSeconds
 from profd.capture.records import CaptureRecord, TargetRecord
-from profd.capture.recovery import Key, Recovery, counted_late
+from profd.capture.recovery import Recovery, counted_late
 from profd.capture.run import RunParts, SourceOrder, TargetRun
 from profd.capture.switch import Switch
 from profd.capture.watch import ClientLease, Watchers
 from profd.errors import Denied, Exhausted, NotFound, Unavailable
 from profd.gpu.sidecar import BeginSidecar
-from profd.journal.journal import Journal
+from profd.journal.journal import Journal, Key
 from profd.limits import CAPTURE_WINDOW_MAX_NS
 from profd.model.capture import Cost, Loss, Options, Reason, State
 from profd.sources.base import Plan, Source

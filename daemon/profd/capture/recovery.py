@@ -17,18 +17,16 @@ from profd.capture.machine import Broke, Graces, Orphaned, Report, TakenOver
 from profd.capture.ports import Ended
 from profd.capture.records import TargetRecord
 from profd.capture.run import TargetRun
-from profd.journal.journal import any_data
+from profd.journal.journal import Key, any_data
 from profd.limits import AGENT_RETURN_SECONDS
 from profd.model.capture import Loss, Reason, State
 from profd.targets.process import ProcessId
 
-Key = tuple[str, ProcessId]
-"""A capture and one of its processes."""
 End = Callable[[TargetRecord], Awaitable[str]]
 """Looks for what there is of a target, and is the sentence of its end."""
 
-_RESTARTED: Final = "profd was restarted during the capture"
-_KEPT: Final = "its raw data is kept: `profctl retry`"
+RESTARTED: Final = "profd was restarted during the capture"
+KEPT: Final = "its raw data is kept: `profctl retry`"
 _NOTHING_YET: Final = "nothing of it has arrived; should the process come back with it, `profctl retry` stores it"
 _NOTHING: Final = "the process ended before another profd was there, and nothing had arrived; how much is not known"
 
@@ -110,13 +108,13 @@ class Recovery:
     async def _why_not(self, process: ProcessId, coming: _Coming) -> str:
         """Why there is nothing to be stored; empty once there is."""
         if not await self._comes_back(process, coming):
-            return _RESTARTED
+            return RESTARTED
         coming.run.send(Report(State.DRAINING, "taking over what was recorded"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._graces.taking_over_ns / 1e9):
                 if await coming.losses is not None:
                     return ""
-        return f"{_RESTARTED}, and what the process went on to record came in part only"
+        return f"{RESTARTED}, and what the process went on to record came in part only"
 
     async def _comes_back(self, process: ProcessId, coming: _Coming) -> bool:
         ending = asyncio.ensure_future(self._ended(process))
@@ -145,7 +143,7 @@ def counted_late(target: TargetRecord, losses: Sequence[Loss]) -> bool:
 def _for_retry(coming: _Coming) -> str:
     """A sentence. Where nothing has come, and nothing can, there is nothing to be kept."""
     if any_data(coming.run.target.files):
-        return _KEPT
+        return KEPT
     if not coming.process_ended:
         return _NOTHING_YET
     coming.run.target.keep([])
@@ -158,8 +156,8 @@ def _all_lost(target: TargetRecord, losses: Sequence[Loss]) -> str:
     target.lost = [*target.lost, *losses]
     events = sum(loss.count for loss in losses if loss.stage != "target")  # those had found no room there
     if not events:
-        return f"{_RESTARTED}; nothing had been recorded"
+        return f"{RESTARTED}; nothing had been recorded"
     return (
-        f"{_RESTARTED}; none of the {events:,} events that the process recorded has arrived: it keeps them for "
+        f"{RESTARTED}; none of the {events:,} events that the process recorded has arrived: it keeps them for "
         f"{AGENT_RETURN_SECONDS:g} s without a profd"
     )

@@ -32,6 +32,9 @@ from profd.limits import JOURNAL_BYTES_MAX, JOURNAL_LOOK_CORES, JOURNAL_SECONDS_
 from profd.model.capture import RawFile
 from profd.targets.process import ProcessId
 
+Key = tuple[str, ProcessId]
+"""A capture and one of its processes, who have a directory together."""
+
 NOTE: Final = ".recording.json"
 """A source's note in a target's directory: `{"files": {name: format}, ...}` of files that are of use half written.
 
@@ -137,7 +140,7 @@ class Journal:
                     shutil.rmtree(directory)
                 log.info("raw data of an unrecorded capture dropped", extra={"capture": directory.name})
 
-    def sessions(self) -> list[tuple[str, ProcessId]]:
+    def sessions(self) -> list[Key]:
         """Capture and process of everything in the journal."""
         return [(survivor.capture, survivor.process) for survivor in self.survivors()]
 

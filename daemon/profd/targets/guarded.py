@@ -34,6 +34,7 @@ from profd.limits import (
     PROC_WAIT_SECONDS_MIN,
     PROC_WAIT_SECONDS_PER_UID,
 )
+from profd.model.newest import Newest
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ _ANSWERED: Final = 0
 _NO_CHILD: Final = 2
 _REFUSED: Final = 3
 _STARVED: Final = 4
+# What a look may take, and for how long a child is waited for that asks of several processes: users that answer late
+# share theirs with each other.
+_TOGETHER: Final = {PROC_LATE_SECONDS: PROC_LATE_SECONDS, PROC_WAIT_LOOP_SECONDS: PROC_WAIT_SECONDS_MIN}
 REQUESTS_MAX: Final = 16  # of one child (native/host/guarded.h)
 
 
@@ -76,8 +80,9 @@ class Patience:
         self._clock = clock
         self._lock = threading.Lock()
         self._since = clock()
-        self._stuck: dict[int, tuple[float, float]] = {}  # pid -> until when, and what a look might take; oldest first
-        self._unheard: dict[int, float] = {}  # pid -> until when it is not known, for want of a core; oldest first
+        # By pid: until when it does not answer, and what a look might take; and of others, for want of a core.
+        self._stuck = Newest[int, tuple[float, float]](PROC_STUCK_MAX)
+        self._unheard = Newest[int, float](PROC_STUCK_MAX)
         self._waited: dict[int, float] = {}  # uid -> seconds, in vain
         self._late: dict[int, float] = {}  # uid -> seconds of which the look got an answer
         self._total = 0.0
@@ -119,11 +124,8 @@ class Patience:
         """In vain, by a look that might take `most`."""
         with self._lock:
             self._turn()
-            while len(self._stuck) >= PROC_STUCK_MAX:
-                del self._stuck[next(iter(self._stuck))]
             if self._is_stuck(pid):
                 most = max(most, self._stuck[pid][1])
-            self._stuck.pop(pid, None)
             self._stuck[pid] = (self._clock() + PROC_STUCK_SECONDS, most)
             _add(self._waited, uid, seconds)
             self._total += seconds
@@ -141,9 +143,6 @@ class Patience:
             self._starved += seconds
             if self._starved <= PROC_STARVED_SECONDS:
                 self._total += seconds
-                while len(self._unheard) >= PROC_STUCK_MAX:
-                    del self._unheard[next(iter(self._unheard))]
-                self._unheard.pop(pid, None)
                 self._unheard[pid] = self._clock() + PROC_STUCK_SECONDS
                 return
         self.waited(pid, uid, seconds, most)
@@ -270,22 +269,21 @@ def _answered_together(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[
     """The answers of the first of these, up to one that does not answer at once, or did not lately."""
     group: list[Sequence[Request]] = []
     owners: list[int] = []
-    shortest = PROC_WAIT_SECONDS_MIN
+    seconds = PROC_WAIT_SECONDS_MIN
     for pid, requests in wanted:
         uid = user_of(pid)
         allowed = patience.allowed(pid, uid, PROC_WAIT_LOOP_SECONDS)
-        late = allowed == PROC_LATE_SECONDS  # those of such a user share a child with each other, and are waited for so
-        if len(owners) + len(requests) > REQUESTS_MAX or not (late or allowed >= PROC_WAIT_LOOP_SECONDS):
+        if len(owners) + len(requests) > REQUESTS_MAX or allowed not in _TOGETHER:
             break
-        if group and late != (shortest == PROC_LATE_SECONDS):
+        if group and _TOGETHER[allowed] != seconds:
             break
-        shortest = PROC_LATE_SECONDS if late else shortest
+        seconds = _TOGETHER[allowed]
         group.append(requests)
         owners += [max(uid, 0)] * len(requests)
     if len(group) < 2:
         return []
     asked = [(int(kind), path, limit) for requests in group for kind, path, limit in requests]
-    _, said, kept, longest = _host.ask(asked, shortest, owners)
+    _, said, kept, longest = _host.ask(asked, seconds, owners)
     if kept:
         patience.late(owners[longest], kept)
     left = iter(said)

@@ -86,9 +86,8 @@ class ProcessTable:
         self._users: dict[int, str] = {}
         self._rate = LookRate()
         self._restless = Restless()
-        self._above = Newest[int, set[int]](
-            RATES_USERS_MAX
-        )  # by user: pids above the user's processes in the last list
+        # By user: pids above the user's processes in the last list.
+        self._above = Newest[int, set[int]](RATES_USERS_MAX)
         self._lock = threading.Lock()
 
     def snapshot(self) -> list[Process]:
@@ -449,7 +448,7 @@ class ProcessTable:
             python=mapped.python or _names_python(executable, command),
             torch_version=version,
             gpus=_gpus(folder, variables) if mapped.cuda else (),
-            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace), is_dumpable(pid)),
+            user_namespace=user_namespaces.of(pid, status.capabilities, os.fsdecode(namespace)),
         )
 
     @staticmethod
@@ -479,7 +478,7 @@ class ProcessTable:
 
 
 def _as_it_is_now(namespace: UserNamespace | None, pid: int) -> UserNamespace | None:
-    """A process may forbid its user to look into it at any time."""
+    """Facts do not tell whether it is dumpable: a process may forbid its user to look into it at any time."""
     return None if namespace is None else replace(namespace, dumpable=is_dumpable(pid))
 
 

@@ -54,7 +54,7 @@ class UserNamespace:
         return below == uid
 
 
-def of(pid: int, capabilities: int, link: str, dumpable: bool | None) -> UserNamespace | None:
+def of(pid: int, capabilities: int, link: str, dumpable: bool | None = None) -> UserNamespace | None:
     """That of a process; None where it is in ours, or where it is cannot be told. `link`: what /proc says of it."""
     if not link or link == procfs.link("/proc/self/ns/user"):
         return None

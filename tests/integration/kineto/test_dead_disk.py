@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -126,27 +126,42 @@ async def test_what_is_left_there_is_tried_again_later(socket_dir: Path, tmp_pat
         assert len(leftovers) == 1
 
 
+@dataclass(frozen=True)
+class Left:
+    """What a killed daemon has not taken: a whole trace of ours (of capture c2), and one on that disk (of c1)."""
+
+    theirs: ProcessId
+    ours: ProcessId
+    leftovers: Leftovers
+    journal: Journal
+    there: Path  # where ours is to come
+
+
+@contextlib.contextmanager
+def left(socket_dir: Path, folder: Path, asked: float) -> Iterator[Left]:
+    """`asked`: when the daemon had asked for both."""
+    name = f"profd-{TOKEN}_7.json"
+    (folder / name).write_text(WHOLE)
+    ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(folder), Journal(folder / "journal")
+    socket_dir.chmod(0o711)
+    with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
+        process = ProcessTable().get(dead.pid)
+        assert process is not None
+        theirs = process.id
+        leftovers.add(Leftover(dead.pid, theirs.start_ticks, MALLORY, str(dead.folder), "profd-1_1.json", asked))
+        leftovers.add(Leftover(ours.pid, ours.start_ticks, os.geteuid(), str(folder), name, asked))
+        journal.directory("c1", theirs)
+        yield Left(theirs, ours, leftovers, journal, journal.directory("c2", ours))
+
+
 async def test_what_a_killed_daemon_had_not_taken_waits_for_nobody_else_s(
     socket_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GIVEN a trace of ours, behind one on that disk WHEN the next daemon begins THEN ours is taken, and not swept."""
     monkeypatch.setattr(limits, "ERRAND_SECONDS", 15.0)  # longer than all of it may take
-    name = f"profd-{TOKEN}_7.json"
-    (tmp_path / name).write_text(WHOLE)
-    ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(tmp_path), Journal(tmp_path / "journal")
-    socket_dir.chmod(0o711)
-    with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
-        process = ProcessTable().get(dead.pid)
-        assert process is not None
-        for of, uid, folder, file in (
-            (process.id, MALLORY, dead.folder, "profd-1_1.json"),
-            (ours, os.geteuid(), tmp_path, name),
-        ):
-            leftovers.add(Leftover(of.pid, of.start_ticks, uid, str(folder), file, 0.0))
-        journal.directory("c1", process.id)
-        there = journal.directory("c2", ours)
-        assert await Salvage(leftovers, tmp_path / "journal", lambda uid: alone()).take() == 1
-    assert (there / "trace.json").exists()
+    with left(socket_dir, tmp_path, asked=0.0) as found:
+        assert await Salvage(found.leftovers, tmp_path / "journal", lambda uid: alone()).take() == 1
+    assert (found.there / "trace.json").exists()
 
 
 async def test_a_daemon_has_begun_before_such_a_trace_is_taken(
@@ -155,25 +170,15 @@ async def test_a_daemon_has_begun_before_such_a_trace_is_taken(
     """GIVEN a trace on that disk, and one elsewhere WHEN the next daemon begins THEN it serves while they are taken."""
     monkeypatch.setattr(limits, "ERRAND_SECONDS", 600.0)
     monkeypatch.setattr(salvage, "KINETO_SALVAGE_SECONDS", 600.0)
-    name = f"profd-{TOKEN}_7.json"
-    (tmp_path / name).write_text(WHOLE)
-    ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(tmp_path), Journal(tmp_path / "journal")
-    socket_dir.chmod(0o711)
-    with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
-        process = ProcessTable().get(dead.pid)
-        assert process is not None
-        theirs = process.id
-        leftovers.add(Leftover(dead.pid, theirs.start_ticks, MALLORY, str(dead.folder), "profd-1_1.json", time.time()))
-        leftovers.add(Leftover(ours.pid, ours.start_ticks, os.geteuid(), str(tmp_path), name, time.time()))
-        journal.directory("c1", theirs)
-        journal.directory("c2", ours)
+    with left(socket_dir, tmp_path, asked=time.time()) as found:
+        theirs, ours = found.theirs, found.ours
         leases = LeaseKeeper(DeathWatch(ProcessTable()))
         source = KinetoSource(None, abstract=False, state_dir=tmp_path, leases=leases)
         opening = asyncio.create_task(source.open())
         await eventually(opening.done)
         assert set(source.salvaging) == {("c1", theirs), ("c2", ours)}
         await eventually(source.salvaging["c2", ours].is_set)
-        assert journal.whole("c2", ours)
+        assert found.journal.whole("c2", ours)
         # WHEN it is stopped meanwhile THEN nothing has become of the other one: the next daemon looks for it
         await source.close()
         assert not source.salvaging["c1", theirs].is_set()

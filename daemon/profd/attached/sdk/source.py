@@ -25,6 +25,7 @@ from profd.errors import Exhausted, ProfdError
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease
+from profd.journal.journal import Key
 from profd.kernel.freeing import let_go
 from profd.model.capture import Cost, Loss, Options, ProgramSteps, Reason, Recording, State, option_word
 from profd.model.newest import Newest
@@ -134,7 +135,7 @@ class SdkSource(Source):
         """For recordings that begin from now on."""
         self._parts = replace(self._parts, arena_bytes=arena_bytes, collecting=collecting)
 
-    def orphaned(self) -> set[tuple[str, ProcessId]]:
+    def orphaned(self) -> set[Key]:
         """Processes that an earlier daemon was recording, with their captures, and that may come back."""
         return {(orphan.capture, orphan.process) for orphan in self._orphans.values()}
 

@@ -17,19 +17,15 @@ from pathlib import Path
 from typing import Final
 
 from profd.disk.space import Claim
-from profd.journal.journal import NOTE
+from profd.journal.journal import NOTE, Key
 from profd.limits import KINETO_SALVAGE_SECONDS
 from profd.sources.kineto.leftovers import Leftover, Leftovers, opened
 from profd.sources.kineto.trace_file import edges
 from profd.targets.errands.directory import SilentDirectory
 from profd.targets.pickup import NotTaken, Refusal
-from profd.targets.process import ProcessId
 
 TRACE: Final = "trace.json"
 """The name of a trace in its directory of the journal."""
-
-Key = tuple[str, ProcessId]
-"""A capture and one of its processes."""
 
 log = logging.getLogger(__name__)
 

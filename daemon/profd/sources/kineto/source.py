@@ -18,6 +18,7 @@ from profd.errors import Unavailable
 from profd.gpu.holders import Holder, HolderKind
 from profd.gpu.lease_keeper import LeaseKeeper
 from profd.gpu.leases import Held, Lease, Stage
+from profd.journal.journal import Key
 from profd.kernel import passed
 from profd.model.capture import Options, Reason, Recording, State
 from profd.model.newest import Newest
@@ -127,7 +128,7 @@ class KinetoSource(Source):
         self._endpoints.clear()
 
     @property
-    def salvaging(self) -> Mapping[tuple[str, ProcessId], asyncio.Event]:
+    def salvaging(self) -> Mapping[Key, asyncio.Event]:
         """Captures of an earlier daemon, and the process, whose trace may be whole where it was written: set when that
         is in the journal, or will not be. Bounded in time.
         """
