@@ -9,7 +9,9 @@ import re
 import shutil
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -34,11 +36,19 @@ COMMIT_BYTES_MAX: Final = 48 << 20  # commit than 64 MiB (profd.limits)
 HOST_SECONDS: Final = 7200.0  # for all that a host has; one question takes an hour at most
 HOST_BYTES_MAX: Final = 64 << 30  # of the traces of one host
 FREE_MIN: Final = 0.05  # of the disk that the folder is on
+_NAME_MAX: Final = 64  # characters of a user's name, as a host says it
 _RANKS_MAX: Final = 1 << 31
 _READ_BYTES: Final = 1 << 20
-Brought = tuple[list[dict[str, Any]], list[dict[str, Any]]]
-"""Of a host: its rows of the commit, and of what is missing."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a trace, and names a folder; of a capture. A host says it
+
+
+@dataclass(slots=True)
+class Brought:
+    """Of a host: its rows of the commit, and of what is missing; whose capture it has."""
+
+    rows: list[dict[str, Any]]
+    missing: list[dict[str, Any]]
+    owner: str
 
 
 async def collect(
@@ -52,12 +62,13 @@ async def collect(
     """Bring the traces of all hosts: what `_COMMIT.json` says, or would if there were a trace.
 
     Not more than `bytes_per_second` from all of them together: the jobs go on, on the same network and disks. A host
-    that has more than `host_bytes`, or more than the disk has room for, is missing.
+    that has more than `host_bytes`, or more than the disk has room for, is missing. So is one whose capture is of
+    another user than those of most hosts: an administrator sees all, and any user may call one so.
     Raises UsageError where the folder is there already, or cannot be written.
     """
     with CaptureFolder(to, fleet_id) as folder:
         bring = functools.partial(_of_host, folder, fleet_id, Pace(bytes_per_second), host_bytes)
-        answers = _readable(folder, await each(way, bring, at_once=AT_ONCE))
+        answers = _of_one_owner(folder, _readable(folder, await each(way, bring, at_once=AT_ONCE)))
         rows: list[dict[str, Any]] = []
         missing: list[dict[str, Any]] = []
         taken: dict[str, str] = {}
@@ -67,8 +78,8 @@ async def collect(
             if isinstance(answer, ClientError):
                 missing.append(_missing(host, None, str(answer)))
             else:
-                rows += _once(folder, taken, answer[0], missing)
-                missing += answer[1]
+                rows += _once(folder, taken, answer.rows, missing)
+                missing += answer.missing
         missing += [_missing(host, None, why) for host, why in left_out]
         if not rows:
             return {"capture": fleet_id, "traces": rows, "missing": missing}
@@ -80,7 +91,10 @@ def _readable(folder: CaptureFolder, answers: dict[str, Brought | ClientError]) 
     said = {host: answer for host, answer in answers.items() if not isinstance(answer, ClientError)}
     left_out: dict[str, Brought | ClientError] = {}
     for most, what in ((COMMIT_TRACES_MAX, "traces"), (COMMIT_BYTES_MAX, "bytes of names")):
-        sizes = {host: len(answer[0]) if what == "traces" else len(json.dumps(answer)) for host, answer in said.items()}
+        sizes = {
+            host: len(answer.rows) if what == "traces" else len(json.dumps([answer.rows, answer.missing]))
+            for host, answer in said.items()
+        }
         usual = statistics.median_low(sizes.values()) if sizes else 0
         while sum(sizes.values()) > most and sizes[host := max(sizes, key=lambda one: sizes[one])] > 2 * usual:
             del said[host]
@@ -89,6 +103,22 @@ def _readable(folder: CaptureFolder, answers: dict[str, Brought | ClientError]) 
                 f"it has {sizes.pop(host):,} {what}: with others' these are more than {most:,}, and could not be read."
             )
             left_out[host] = ClientError(words)
+    return {**answers, **left_out}
+
+
+def _of_one_owner(folder: CaptureFolder, answers: dict[str, Brought | ClientError]) -> dict[str, Brought | ClientError]:
+    """The answers without those whose capture is of another user than those of most hosts."""
+    owners = {host: answer.owner for host, answer in answers.items() if not isinstance(answer, ClientError)}
+    if len(set(owners.values())) < 2:
+        return answers
+    meant = Counter(owners.values()).most_common(1)[0][0]
+    left_out: dict[str, Brought | ClientError] = {}
+    for host in (host for host, owner in owners.items() if owner != meant):
+        folder.remove(partition("host", host))
+        left_out[host] = ClientError(
+            f"the capture that it calls so is of {owners[host][:_NAME_MAX]}, and those of most hosts are of "
+            f"{meant[:_NAME_MAX]}; where it is the one that is meant, name it alone: --hosts {host}"
+        )
     return {**answers, **left_out}
 
 
@@ -146,8 +176,8 @@ async def _all_of_host(folder: CaptureFolder, fleet_id: str, pace: Pace, host_by
         if isinstance(error, UsageError) or not isinstance(error, ClientError):
             raise
         lost = [_missing(host.name, one["rank"], str(error)) for rows in listed.values() for one in rows]
-        return [], [*missing, *lost]
-    return brought, missing
+        return Brought([], [*missing, *lost], captures[0].owner)
+    return Brought(brought, missing, captures[0].owner)
 
 
 async def captures_of(host: Host, fleet_id: str) -> list[pb.Capture]:

@@ -46,8 +46,9 @@ class PlayedHost:
         said: bytes | None = None,
         capture: str = "",
         endless: bool = False,
+        owner: str = "",
     ) -> None:
-        self.name, self._targets, self._fails, self._said = name, targets, fails, said
+        self.name, self._targets, self._fails, self._said, self._owner = name, targets, fails, said, owner
         self._capture, self._endless, self.sent = capture or f"c-{name}", endless, 0
 
     async def reach(self) -> None: ...
@@ -57,7 +58,7 @@ class PlayedHost:
     async def call(self, method: str, request: Any) -> pb.Capture:
         if not self._targets:
             raise NotFoundError("you have no capture")
-        return pb.Capture(id=self._capture, targets=self._targets)
+        return pb.Capture(id=self._capture, owner=self._owner, targets=self._targets)
 
     async def ask(self, request: query_pb2.QueryRequest) -> AsyncIterator[bytes]:
         assert request.scope.capture == self._capture
@@ -235,6 +236,17 @@ async def test_an_id_that_two_hosts_have_is_the_first_ones(monkeypatch: pytest.M
     assert (written["missing"][0]["host"], written["missing"][0]["rank"]) == ("n2", 1)
     assert "1abc, as one of n1 has" in written["missing"][0]["why"]
     assert sorted(path.parent.name for path in tmp_path.rglob("meta.json")) == ["trace=1abc", "trace=2def"]
+
+
+async def test_a_capture_that_another_user_calls_so_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An administrator sees captures of all, and a host may have none of the user who is meant."""
+    others = PlayedHost("n1", target("1abc"), owner="mallory"), PlayedHost("n2", target("2def"), owner="alice")
+    written = await collected(monkeypatch, tmp_path, *others, PlayedHost("n3", target("3abc"), owner="alice"))
+    assert [one["host"] for one in written["traces"]] == ["n2", "n3"]
+    assert not (tmp_path / f"capture={ID}" / "host=n1").exists()
+    [(host, why), _] = [(one["host"], one["why"]) for one in written["missing"]]
+    assert host == "n1"
+    assert all(words in why for words in ("is of mallory", "of alice", "--hosts n1"))
 
 
 async def test_a_host_that_sends_without_end_is_missing_and_the_others_are_there(
