@@ -6,7 +6,6 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,8 +19,8 @@ from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
+from tests.support.descriptors import now_open
 from tests.support.fake_agent import SEALS, FakeAgent, MiB
-from tests.support.sdk_jobs import descriptors
 from tests.support.waiting import eventually
 
 ME = ProcessId(os.getpid(), start_ticks(os.getpid()))
@@ -62,17 +61,17 @@ class Served:
 async def serving(only_uid: int | None = None, share: Share = ATTACHED) -> AsyncIterator[Served]:
     """One in a directory of its own. Behind the block it has closed every descriptor that it took."""
     ProcessTable().get(os.getpid())  # where torch is loaded, the first look starts the server of errands for good
-    before = Counter(descriptors(os.getpid()))
+    before = now_open()
     with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as name:
         found = Served(Path(name) / "agent.sock", only_uid, share)
         try:
             yield found
         finally:
             found.server.close()
-    try:  # connections that are being identified close a little later, as do descriptors of earlier tests
-        await eventually(lambda: not Counter(descriptors(os.getpid())) - before)
+    try:  # connections that are being identified close a little later
+        await eventually(lambda: not now_open() - before)
     except TimeoutError:
-        raise AssertionError(f"still open: {Counter(descriptors(os.getpid())) - before}") from None
+        raise AssertionError(f"still open: {now_open() - before}") from None
 
 
 def tell(fake: FakeAgent, number: int, said: bytes, size: int = 0, seals: int = SEALS) -> None:

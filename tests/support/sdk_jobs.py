@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.agent_daemon import AgentDaemon
+from tests.support.descriptors import descriptors
 from tests.support.waiting import BEGIN_SECONDS, PATIENCE_SECONDS
 
 
@@ -40,17 +41,6 @@ while True:
         count += 1
 """
 )
-
-
-def descriptors(pid: int) -> list[str]:
-    """What the descriptors of a process are; it may be closing some."""
-    found = []
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
-        except FileNotFoundError:
-            continue
-    return found
 
 
 class Job:

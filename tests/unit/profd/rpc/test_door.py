@@ -18,6 +18,7 @@ from profd._host import Door
 from profd.rpc.door import DoorRates, Entrance, Limits, refusal
 
 from tests.support import http2
+from tests.support.descriptors import nothing_left_open
 from tests.support.people import being
 from tests.support.waiting import until
 
@@ -529,15 +530,14 @@ def test_at_the_end_nobody_comes_in_and_what_is_on_its_way_arrives(rig: Rig) -> 
 
 
 def test_nothing_is_left_of_it(rig_of: Callable[[Limits], Rig]) -> None:
-    before = [set(os.listdir(place)) for place in ("/proc/self/fd", "/proc/self/task")]
-    rig = rig_of(FREE)
-    for _ in range(5):
-        rig.begun()
-    rig.client()
-    rig.close()
-    rig.drop()
-    files, threads = before
-    assert set(os.listdir("/proc/self/fd")) <= files
+    threads = set(os.listdir("/proc/self/task"))
+    with nothing_left_open():
+        rig = rig_of(FREE)
+        for _ in range(5):
+            rig.begun()
+        rig.client()
+        rig.close()
+        rig.drop()
     # The kernel lists a thread for a moment after whoever joined it goes on.
     until(lambda: set(os.listdir("/proc/self/task")) <= threads, "no thread of it is left")
 

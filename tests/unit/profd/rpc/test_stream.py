@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from pathlib import Path
 
 import pytest
 from profd.errors import BadInput, Exhausted
@@ -13,9 +12,7 @@ from profd.limits import RPC_CHUNK_BYTES
 from profd.rpc import stream
 from profd.rpc.stream import Pipe, streamed
 
-
-def open_fds() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+from tests.support.descriptors import nothing_left_open
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -26,15 +23,14 @@ def write_all(fd: int, data: bytes) -> None:
 
 async def test_all_bytes_in_order_and_nothing_left_open() -> None:
     data = os.urandom(3 * RPC_CHUNK_BYTES + 17)
-    before = open_fds()
+    with nothing_left_open():
 
-    async def produce(fd: int) -> None:
-        await asyncio.to_thread(write_all, fd, data)
+        async def produce(fd: int) -> None:
+            await asyncio.to_thread(write_all, fd, data)
 
-    chunks = [chunk async for chunk in streamed(produce)]
-    assert b"".join(chunks) == data
-    assert max(map(len, chunks)) <= RPC_CHUNK_BYTES
-    assert open_fds() == before
+        chunks = [chunk async for chunk in streamed(produce)]
+        assert b"".join(chunks) == data
+        assert max(map(len, chunks)) <= RPC_CHUNK_BYTES
 
 
 async def test_nothing_written() -> None:
@@ -77,19 +73,18 @@ async def test_writer_waits_for_the_reader() -> None:
 
 async def test_closing_early_cancels_the_producer() -> None:
     ended = asyncio.Event()
-    before = open_fds()
+    with nothing_left_open():
 
-    async def produce(fd: int) -> None:
-        os.write(fd, b"x")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
+        async def produce(fd: int) -> None:
+            os.write(fd, b"x")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
 
-    async with contextlib.aclosing(streamed(produce)) as chunks:
-        await anext(chunks)
-    assert ended.is_set()
-    assert open_fds() == before
+        async with contextlib.aclosing(streamed(produce)) as chunks:
+            await anext(chunks)
+        assert ended.is_set()
 
 
 async def test_reader_that_takes_nothing_loses_the_stream() -> None:

@@ -34,6 +34,7 @@ from profd.targets.starts import Starts
 from profd.targets.table import ProcessTable
 
 from tests.support import readable
+from tests.support.descriptors import nothing_left_open
 from tests.support.stuck_exec import StuckProcess, stuck_process, why_not
 from tests.support.waiting import until
 
@@ -77,40 +78,31 @@ def running(count: int) -> Iterator[list[int]]:
         yield sorted(started)
 
 
-def descriptors() -> list[str]:
-    return sorted(os.listdir("/proc/self/fd"))
-
-
 @needs_fuse
 @pytest.mark.parametrize("name", ["stat", "environ", "maps"])
 def test_files_of_a_stuck_process_are_given_up(stuck: StuckProcess, name: str) -> None:
-    before = descriptors()
-    assert procfs.read(f"/proc/{stuck.pid}/{name}", 4096) is None
-    assert procfs.unanswering(stuck.pid)
-    assert descriptors() == before
+    with nothing_left_open():
+        assert procfs.read(f"/proc/{stuck.pid}/{name}", 4096) is None
+        assert procfs.unanswering(stuck.pid)
 
 
 @needs_fuse
 def test_links_of_a_stuck_process_are_given_up(stuck: StuckProcess) -> None:
-    before = descriptors()
-    assert procfs.link(f"/proc/{stuck.pid}/root") == ""
-    assert procfs.unanswering(stuck.pid)
-    assert descriptors() == before
+    with nothing_left_open():
+        assert procfs.link(f"/proc/{stuck.pid}/root") == ""
+        assert procfs.unanswering(stuck.pid)
 
 
 @needs_fuse
 def test_opening_in_a_stuck_process_is_given_up(stuck: StuckProcess) -> None:
-    before = descriptors()
-    with pytest.raises(TimeoutError):
+    with nothing_left_open(), pytest.raises(TimeoutError):
         procfs.opened(f"/proc/{stuck.pid}/pagemap", os.O_RDONLY)
-    assert descriptors() == before
 
 
 @needs_fuse
 def test_descriptors_of_a_stuck_process_are_given_up(stuck: StuckProcess) -> None:
-    before = descriptors()
-    assert list(procfs.links(f"/proc/{stuck.pid}/fd", 100)) == []
-    assert descriptors() == before
+    with nothing_left_open():
+        assert list(procfs.links(f"/proc/{stuck.pid}/fd", 100)) == []
 
 
 @needs_fuse
@@ -126,15 +118,14 @@ def test_what_a_stuck_process_answers_before_is_kept(stuck: StuckProcess) -> Non
 
 @needs_fuse
 def test_a_descriptor_that_was_opened_before_it_was_given_up_is_closed(stuck: StuckProcess) -> None:
-    before = descriptors()
-    requests = [
-        (int(Operation.OPEN), "/proc/self/root", os.O_PATH),
-        (int(Operation.RECORD), f"/proc/{stuck.pid}/stat", 4096),
-    ]
-    outcome, answers, *_ = _host.ask(requests, 0.05)
-    assert outcome == 1
-    assert all(isinstance(answer, int) and answer < 0 for answer in answers)
-    assert descriptors() == before
+    with nothing_left_open():
+        requests = [
+            (int(Operation.OPEN), "/proc/self/root", os.O_PATH),
+            (int(Operation.RECORD), f"/proc/{stuck.pid}/stat", 4096),
+        ]
+        outcome, answers, *_ = _host.ask(requests, 0.05)
+        assert outcome == 1
+        assert all(isinstance(answer, int) and answer < 0 for answer in answers)
 
 
 @needs_fuse

@@ -25,6 +25,7 @@ from profd.attached.agents.droppers import Droppers
 from profd.kernel import nobody
 
 from tests.support.agent_server import Served
+from tests.support.descriptors import nothing_left_open
 from tests.support.fake_agent import LONG, FakeAgent
 from tests.support.lingering import lingering
 from tests.support.people import being
@@ -43,9 +44,8 @@ def _given_up_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(process_module, "PORTER_ANSWERS_SECONDS", 1.0)
     monkeypatch.setattr(process_module, "_END_SECONDS", 0.1)
     monkeypatch.setattr(dropper_module, "DROPPER_LOOK_SECONDS", 0.02)
-    before = len(os.listdir("/proc/self/fd"))
-    yield
-    assert len(os.listdir("/proc/self/fd")) == before
+    with nothing_left_open():
+        yield
 
 
 class Rig:

@@ -19,6 +19,7 @@ from profd.attached.agents.server import AgentServer
 from profd.targets.process import ProcessId
 from profd.trust.identify import start_ticks
 
+from tests.support.descriptors import nothing_left_open
 from tests.support.fake_agent import FakeAgent, MiB, arm_agent, memfd
 from tests.support.waiting import eventually
 
@@ -72,9 +73,8 @@ def _open(kind: str) -> list[int]:
 
 @given(st.booleans(), st.lists(st.tuples(packets, descriptors), min_size=1, max_size=8))
 def test_any_conversation(greets: bool, said: list[tuple[bytes, str]]) -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    asyncio.run(_converse(greets, said))
-    assert set(os.listdir("/proc/self/fd")) == before
+    with nothing_left_open():
+        asyncio.run(_converse(greets, said))
 
 
 async def _converse(greets: bool, said: list[tuple[bytes, str]]) -> None:

@@ -28,6 +28,7 @@ from profd.targets.process import ProcessId
 
 from tests.support import agent_server, stuck_exec
 from tests.support.agent_server import ME
+from tests.support.descriptors import nothing_left_open
 from tests.support.fake_agent import LONG, FakeAgent, MiB, arm_agent, memfd
 from tests.support.lingering import lingering
 from tests.support.waiting import comes, eventually
@@ -69,9 +70,8 @@ class Served(agent_server.Served):
 def _given_up_soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(process_module, "PORTER_ANSWERS_SECONDS", 1.0)
     monkeypatch.setattr(process_module, "_END_SECONDS", 0.1)
-    before = len(os.listdir("/proc/self/fd"))
-    yield
-    assert len(os.listdir("/proc/self/fd")) == before
+    with nothing_left_open():
+        yield
 
 
 @pytest.fixture
