@@ -279,6 +279,7 @@ DISK_STEP_BYTES: Final = 16 * MiB  # promised ahead of what writes on and on
 DISK_LOOK_SECONDS: Final = 0.5  # between two looks at what workers and other programs have written
 ARCHIVE_TRACE_BYTES_MAX: Final = 1 << 30  # of a trace in an archive for Perfetto: it lies on the disk until it is whole
 EVICTIONS_NAMED_MAX: Final = 1_000  # traces that an answer about evictions names; it counts the others
+REMOVED_TOGETHER: Final = 256  # traces that go by one sync; lists wait some ms for the catalog meanwhile
 TRACES_PER_UID_MAX: Final = 10_000  # however small; the user's oldest go. Each costs starts, evictions and pins some µs
 PINS_PER_UID_MAX: Final = 100  # traces
 PINNED_SHARE_MAX: Final = 0.5  # of the store, for all pins; and of a user's equal share of it, for theirs

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -210,12 +210,13 @@ class Catalog:
         db.execute("DELETE FROM readers WHERE trace = ?", (record.id,))
         db.executemany("INSERT INTO readers VALUES (?, ?, ?, ?)", rows)
 
-    def remove(self, trace: str) -> None:
-        """Forget a trace; one that is not there is no error."""
+    def remove(self, traces: Collection[str]) -> None:
+        """Forget these; one that is not there is no error."""
+        ids = [(trace,) for trace in traces]
         with self._transaction() as db:
             self._totals = None
-            db.execute("DELETE FROM traces WHERE id = ?", (trace,))
-            db.execute("DELETE FROM readers WHERE trace = ?", (trace,))
+            db.executemany("DELETE FROM traces WHERE id = ?", ids)
+            db.executemany("DELETE FROM readers WHERE trace = ?", ids)
 
     def get(self, trace: str) -> TraceRecord | None:
         """One trace, or None."""

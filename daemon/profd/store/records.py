@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -54,12 +55,16 @@ class Records:
         except FileNotFoundError:
             return 0
 
-    def remove(self, name: str) -> None:
-        """Forget one; a name that is not there is no error."""
-        path = self._path(name)
-        with disk(path, "Removing"):
-            path.unlink(missing_ok=True)
-            sync(self._directory)
+    def remove(self, *names: str) -> None:
+        """Forget these, with one sync; a name that is not there is no error, and takes none."""
+        gone = False
+        for path in map(self._path, names):
+            with disk(path, "Removing"), contextlib.suppress(FileNotFoundError):
+                path.unlink()
+                gone = True
+        if gone:
+            with disk(self._directory, "Removing"):
+                sync(self._directory)
 
     def names(self) -> list[str]:
         """All names, sorted."""

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,7 @@ from profd.limits import (
     EVICTIONS_NAMED_MAX,
     PINNED_SHARE_MAX,
     PINS_PER_UID_MAX,
+    REMOVED_TOGETHER,
     SHARES_MAX,
     STORE_BYTES_DEFAULT,
     STORE_SHARE_DEFAULT,
@@ -185,7 +187,9 @@ class Store:
             self._catalog.put(record)
         except BaseException:
             # The caller is told that nothing was stored, so nothing may turn up at the next start.
-            self._throw_away(meta.trace)
+            doomed = self._put_out([meta.trace])
+            self._sync()
+            _clear(doomed)
             raise
         self._counts.stored += 1
         return record
@@ -477,22 +481,41 @@ class Store:
 
     def delete(self, trace: str) -> None:
         """Remove a trace: gone for everybody at once. Readers that have it open finish. NotFound."""
-        self._remove(self.get(trace).id)
+        self._remove([self.get(trace).id])
         self._counts.deleted += 1
 
-    def _remove(self, trace: str) -> None:
+    def _remove(self, traces: Sequence[str]) -> None:
+        """All at once: a slow disk takes a second for each sync, and others wait to enter a trace, or to pin one."""
         with self._changing:
-            self._throw_away(trace)
-            self._catalog.remove(trace)
-            self._marks.remove(trace)
-            self._index.remove(trace)
+            doomed = self._put_out(traces)
+            try:
+                self._sync()
+                self._marks.remove(*traces)
+            finally:  # should they come back with a power cut, so do their rows
+                self._catalog.remove(traces)
+                for trace in traces:
+                    self._index.remove(trace)
+        _clear(doomed)
 
-    def _throw_away(self, trace: str) -> None:
-        doomed = self.traces / f".trash-{trace}.{secrets.token_hex(4)}"
-        with disk(self.traces / trace, "Removing"), contextlib.suppress(FileNotFoundError):
-            rename(self.traces / trace, doomed)
+    def _put_out(self, traces: Sequence[str]) -> list[Path]:
+        """Nobody finds them any more; returned is where they lie. If the disk refuses one, all are left."""
+        doomed: dict[Path, Path] = {}
+        try:
+            for trace in traces:
+                there, away = self.traces / trace, self.traces / f".trash-{trace}.{secrets.token_hex(4)}"
+                with disk(there, "Removing"), contextlib.suppress(FileNotFoundError):
+                    rename(there, away)
+                    doomed[there] = away
+        except BaseException:
+            for there, away in doomed.items():
+                with contextlib.suppress(OSError):
+                    rename(away, there)
+            raise
+        return [*doomed.values()]
+
+    def _sync(self) -> None:
+        with disk(self.traces, "Removing"):
             sync(self.traces)
-        shutil.rmtree(doomed, ignore_errors=True)  # what stays is swept at the next start
 
     def enforce(self) -> list[str]:
         """Evict until no user has too many traces, and (`eviction.py`) the store is within its limit; returns the ids.
@@ -507,13 +530,15 @@ class Store:
 
     def _evict(self, traces: Iterable[Evictable]) -> list[str]:
         gone: list[str] = []
-        for trace in traces:
-            self._remove(trace.id)
-            gone.append(trace.id)
-            self._counts.evicted += 1
-            self._counts.evicted_bytes += trace.bytes
-            log.info("evicted a trace", extra={"trace": trace.id, "uid": trace.uid, "bytes": trace.bytes})
-            self.on_evicted(trace)
+        left = iter(traces)
+        while some := list(islice(left, REMOVED_TOGETHER)):
+            self._remove([trace.id for trace in some])
+            for trace in some:
+                gone.append(trace.id)
+                self._counts.evicted += 1
+                self._counts.evicted_bytes += trace.bytes
+                log.info("evicted a trace", extra={"trace": trace.id, "uid": trace.uid, "bytes": trace.bytes})
+                self.on_evicted(trace)
         return gone
 
     def rebuild(self) -> tuple[int, list[str]]:
@@ -572,16 +597,14 @@ class Store:
         with disk(self.traces, "Reading"):
             there = rebuild.trace_ids(self.traces)
         known = catalog.ids()
-        for trace in known - there:
-            catalog.remove(trace)
+        catalog.remove(known - there)
         # What could not be read has no owner; a later profd had written it, perhaps, and this is that one again.
         unread = {record.id for record in catalog.newest_of(NOBODYS_UID, limit=-1) if record.damaged}
         for trace in (there - known) | (there & unread):
             record = rebuild.record_of(self.traces, trace, self._marks)
             if record is not None:
                 catalog.put(record)
-        for trace in set(self._marks.names()) - there:
-            self._marks.remove(trace)
+        self._marks.remove(*set(self._marks.names()) - there)
         for trace in there:
             hand_to_workers(self.traces / trace)
         self._refresh_marks(catalog)
@@ -595,3 +618,9 @@ class Store:
                 fresh = rebuild.record_of(self.traces, trace, self._marks)
                 if fresh is not None:
                     catalog.put(fresh)
+
+
+def _clear(doomed: Iterable[Path]) -> None:
+    """What stays is swept at the next start."""
+    for path in doomed:
+        shutil.rmtree(path, ignore_errors=True)

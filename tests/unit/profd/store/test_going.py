@@ -31,7 +31,7 @@ def catalog(tmp_path_factory):
 @given(TRACES, st.integers(0, 5), st.integers(0, 50), st.integers(0, 400), st.integers(0, 20), st.booleans())
 def test_property_sql_says_what_the_rules_say(catalog, traces, uid, size, limit, named, all_seen):
     for trace in catalog.ids():
-        catalog.remove(trace)
+        catalog.remove([trace])
     for number, (owner, age, length, pinned) in enumerate(traces):
         catalog.put(TraceRecord(id=f"t{number:02}", owner_uid=owner, created_ns=age, bytes=length, pinned=pinned))
     without = [trace.id for trace in catalog.held()][::7]

@@ -90,7 +90,7 @@ def test_lists_are_those_of_looking_at_everything(catalog: Catalog, seed: int) -
     for record in chance.sample(catalog.newest_first(), 20):  # shared otherwise, and removed
         catalog.put(msgspec.structs.replace(record, readers={}))
     for record in chance.sample(catalog.newest_first(), 5):
-        catalog.remove(record.id)
+        catalog.remove([record.id])
     everything = catalog.newest_first()
     library = library_of(catalog)
     for caller in (ANN, BOB, ROOT):
