@@ -19,7 +19,7 @@ from profd.targets.process import ProcessId
 from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
-from tests.support.descriptors import now_open
+from tests.support.descriptors import now_open, opened_since
 from tests.support.fake_agent import SEALS, FakeAgent, MiB
 from tests.support.waiting import eventually
 
@@ -69,9 +69,9 @@ async def serving(only_uid: int | None = None, share: Share = ATTACHED) -> Async
         finally:
             found.server.close()
     try:  # connections that are being identified close a little later
-        await eventually(lambda: not now_open() - before)
+        await eventually(lambda: not opened_since(before))
     except TimeoutError:
-        raise AssertionError(f"still open: {now_open() - before}") from None
+        raise AssertionError(f"still open: {opened_since(before)}") from None
 
 
 def tell(fake: FakeAgent, number: int, said: bytes, size: int = 0, seals: int = SEALS) -> None:

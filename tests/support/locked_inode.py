@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.dead_files import dead_files, why_not
+from tests.support.in_proc import of_threads
 from tests.support.waiting import until
 
 __all__ = ["locked", "locked_names", "locked_renames", "why_not"]
@@ -79,4 +80,4 @@ def _kept(mine: Path, folder: Path, uid: int, call: str, waits_in: str) -> Itera
 
 def _waits(pid: int) -> bool:
     """Whether one of its threads waits for the file system's answer."""
-    return any((task / "wchan").read_text() == "request_wait_answer" for task in Path(f"/proc/{pid}/task").iterdir())
+    return "request_wait_answer" in of_threads(pid, "wchan").values()

@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 from profd.targets.process import Process
-from profd.targets.table import ProcessTable
+
+from tests.support.python_jobs import seen
 
 NOBODY = 65534
 _PIDFD_GETFD = 438
@@ -98,9 +99,7 @@ class Target:
 
     def process(self) -> Process:
         """As the daemon sees it now."""
-        found = ProcessTable().get(self.job.pid)
-        assert found is not None
-        return found
+        return seen(self.job.pid)
 
     def say(self, word: str) -> bytes:
         """`setuid`, `exec`, `sibling`, or a `print(…)` of its own; what it answers when that is done."""

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from profd.sources.pyspy import recording, tool
 from profd.sources.pyspy.permission import Rights
+from profd.targets import procfs
 from profd.targets.process import Process
 from profd.targets.table import ProcessTable
+
+from tests.support.waiting import until
 
 
 def _may_sample() -> bool:
@@ -25,6 +28,10 @@ def _may_sample() -> bool:
 needs_ptrace = pytest.mark.skipif(
     not _may_sample(), reason="kernel.yama.ptrace_scope forbids sampling without CAP_SYS_PTRACE"
 )
+
+# A window that is long enough for a sampler to have its turn on a busy host: one without a turn fails, and says so.
+SAMPLED_NS: Final = 3_000_000_000
+SAMPLED: Final = f"{SAMPLED_NS // 1_000_000_000}s"
 
 # No generator, here and in the next one: while one is resumed its frame leads to no other, and a look that pauses
 # nobody ends there (8 of 310).
@@ -134,11 +141,24 @@ def let_scripts_play_py_spy(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def seen(pid: int) -> Process:
+    """The process as the daemon sees it, whole. On a busy host a look may end before the process had its turn to
+    answer, above all on an event loop, which waits for 20 ms; and then the daemon asks again, too.
+    """
+
+    def whole() -> Process | None:
+        missed = procfs.missed()
+        found = ProcessTable().get(pid)
+        return found if procfs.missed() == missed else None
+
+    found = until(whole, f"process {pid} answers")
+    assert found is not None
+    return found
+
+
 def process_of(job: subprocess.Popen[bytes]) -> Process:
     """The job as the daemon sees it."""
-    process = ProcessTable().get(job.pid)
-    assert process is not None
-    return process
+    return seen(job.pid)
 
 
 def counter_file(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.agent_daemon import AgentDaemon
-from tests.support.descriptors import descriptors
+from tests.support.in_proc import descriptors
 from tests.support.waiting import BEGIN_SECONDS, PATIENCE_SECONDS
 
 

@@ -25,6 +25,7 @@ from profd.targets.table import ProcessTable
 from profd.trust.identify import start_ticks
 
 from tests.support.fake_agent import FakeAgent, memfd
+from tests.support.python_jobs import seen
 
 SECOND = 1_000_000_000
 ARM_SECONDS = 10.0  # that an ARM may take to come, once its recording is over
@@ -128,9 +129,7 @@ class Rig:
 
     @property
     def process(self) -> Process:
-        found = ProcessTable().get(ME.pid)
-        assert found is not None
-        return found
+        return seen(ME.pid)
 
     async def attach(self, **changes: object) -> FakeAgent:
         fake = FakeAgent(self.path)

@@ -21,6 +21,7 @@ from profd.workers.pool import WorkerPool
 from profd.workers.turns import JobKind, Turn
 
 from tests.support.attacks import JOBS
+from tests.support.in_proc import descriptors
 from tests.unit.profd.store.stored import add
 
 NOBODY = 65534
@@ -82,7 +83,7 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def _open_files(pid: int) -> list[str]:
-    return sorted(os.readlink(entry).split(":")[0] for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return sorted(name.split(":")[0] for name in descriptors(pid))
 
 
 def main(mode: str) -> None:

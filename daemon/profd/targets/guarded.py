@@ -227,29 +227,45 @@ def ask(pid: int, requests: Sequence[Request], *, noted: bool = True) -> list[by
     `noted`: that it did not is known to all who ask next. Not where a look is one of many that may be missed: on a busy
     host the child's turn may come too late.
     """
+    answers, answered = _asked(pid, requests, noted)
+    if not answered:
+        _thread.missed = missed() + 1
+    return answers
+
+
+def missed() -> int:
+    """How often this thread has asked in vain. A process that missed a question may have answered the next one, and
+    then `unanswering` does not tell that the first is open.
+    """
+    found: int = getattr(_thread, "missed", 0)
+    return found
+
+
+def _asked(pid: int, requests: Sequence[Request], noted: bool) -> tuple[list[bytes | int], bool]:
+    """The answers, and whether these are of the process."""
     uid, most = user_of(pid), PROC_WAIT_LOOP_SECONDS if _others_do() else PROC_WAIT_SECONDS
     seconds = patience.allowed(pid, uid, most, patient=getattr(_thread, "patient", False))
     if not seconds:
-        return [-errno.EINPROGRESS] * len(requests)
+        return [-errno.EINPROGRESS] * len(requests), False
     began = time.monotonic()
     asked = [(int(kind), path, limit) for kind, path, limit in requests]
     outcome, answers, kept, _ = _host.ask(asked, seconds, [max(uid, 0)] * len(asked))
     if outcome == _REFUSED:
         patience.spend(uid)
         _used_up.tell(uid=uid)
-        return [-errno.EINPROGRESS] * len(requests)
+        return [-errno.EINPROGRESS] * len(requests), False
     if outcome == _NO_CHILD:
         sight.lost(_why(answers))
-        return answers or [-errno.EINPROGRESS] * len(requests)
+        return answers or [-errno.EINPROGRESS] * len(requests), False
     sight.regained()
     if outcome == _ANSWERED:
         patience.answered(pid)
         if kept:
             patience.late(uid, kept)
     elif noted:
-        missed = patience.starved if outcome == _STARVED else patience.waited
-        missed(pid, uid, time.monotonic() - began, most)
-    return answers or [-errno.EINPROGRESS] * len(requests)
+        waits = patience.starved if outcome == _STARVED else patience.waited
+        waits(pid, uid, time.monotonic() - began, most)
+    return answers or [-errno.EINPROGRESS] * len(requests), outcome == _ANSWERED
 
 
 def ask_each(wanted: Sequence[tuple[int, Sequence[Request]]]) -> list[list[bytes | int]]:

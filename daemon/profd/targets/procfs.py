@@ -133,6 +133,11 @@ def unanswering(pid: int) -> bool:
     return guarded.unanswering(pid) or bool(blind())
 
 
+def missed() -> int:
+    """How often this thread has asked processes in vain: one may have answered the next question."""
+    return guarded.missed()
+
+
 def silent_of(uids: Collection[int] | None) -> int:
     """The number of processes of these users (None: of anybody) that did not answer lately. Never waits."""
     return guarded.silent_of(uids)

@@ -248,10 +248,11 @@ class ProcessTable:
 
     def _lives(self, process: ProcessId) -> bool | None:
         """None: a process of this pid does, and does not answer whether it is this one."""
+        missed = procfs.missed()
         stat = procfs.stat_of(process.pid, self._root)
         if stat is not None:
             return stat.start_ticks == process.start_ticks and stat.state not in _ENDED_STATES
-        if not procfs.unanswering(process.pid):
+        if procfs.missed() == missed and not procfs.unanswering(process.pid):
             return False
         known = starts.known(process.pid)
         if known or not starts.lives(process.pid):
@@ -295,6 +296,7 @@ class ProcessTable:
             return self._process(identity, stat, status, shown, private, "" if ended else unread)
         if facts and facts.image != stat.image:
             self._restless.changed(identity)
+        missed = procfs.missed()
         with procfs.HeldMap() as held:
             refreshed = self._refreshed(identity, stat, status, facts, held)
             if refreshed is facts:
@@ -304,7 +306,8 @@ class ProcessTable:
         # Read by privilege, for whoever has it by `status`: it may have been another program's meanwhile, root's for
         # one, also where its user's own has come back by now.
         if same and now and rights and now.layout == stat.layout and rights.uid == status.uid:
-            if not procfs.unanswering(pid):  # halfway: not all that there is
+            # Halfway it is not all that there is, also where it has answered what was asked after that.
+            if procfs.missed() == missed and not procfs.unanswering(pid):
                 with self._lock:
                     self._facts.keep(identity, refreshed)
             return self._process(identity, stat, status, refreshed, refreshed.private)
@@ -382,9 +385,10 @@ class ProcessTable:
         """
         if facts and _holds(facts, stat):
             return facts if facts.torch_version is not None else self._with_version(identity, facts)
+        missed = procfs.missed()
         found = self._look(identity.pid, stat, status, facts, held)
         self._rate.take(found.payer, found.bytes)
-        if procfs.unanswering(identity.pid):  # halfway: not to be remembered as all that there is
+        if procfs.missed() != missed or procfs.unanswering(identity.pid):  # halfway
             return facts if facts and facts.image == stat.image else found
         return found
 

@@ -50,7 +50,9 @@ class Captures:
         return getattr(self._stub, name)(request, metadata=metadata, timeout=WAIT_SECONDS)
 
     def start(self, *pids: int, request_id: str = "", open_ended: bool = False, **options: Any) -> pb.Capture:
-        asked = pb.Options(**options) if open_ended else pb.Options(**{"duration_ns": 300_000_000, **options})
+        asked = (
+            pb.Options(**options) if open_ended else pb.Options(**{"duration_ns": python_jobs.SAMPLED_NS, **options})
+        )
         selector = pb.Selector(pids=pids)
         request = pb.StartCaptureRequest(selector=selector, options=asked, request_id=request_id, open_ended=open_ended)
         found: pb.Capture = self.call("StartCapture", request)
@@ -90,8 +92,7 @@ def traces(daemon: RunningDaemon) -> set[str]:
 def test_a_python_process(daemon: RunningDaemon) -> None:
     captures = Captures(daemon)
     with python_jobs.running(python_jobs.SPIN) as job:
-        # Long enough for a sampler to have its turn on a busy host: a window without one fails, and says so.
-        capture = captures.ended(captures.start(job.pid, duration_ns=3_000_000_000).id)
+        capture = captures.ended(captures.start(job.pid).id)
         again = captures.start(job.pid, request_id="same")
         assert captures.start(job.pid, request_id="same").id == again.id
         captures.ended(again.id)

@@ -31,6 +31,7 @@ from profd.workers.pool import WorkerPool
 from tests.support import other_program, python_jobs
 from tests.support.captures import AuditList, ended, needs_ptrace, open_ended, person, request, until
 from tests.support.other_program import NOBODY, needs_setuid
+from tests.support.python_jobs import SAMPLED_NS
 from tests.support.waiting import eventually
 
 ME = person(os.geteuid(), "me", admin=False)
@@ -86,7 +87,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
 @pytest.mark.slow
 async def test_a_python_process_is_sampled_and_stored(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as job:
-        record = await parts.manager.start(ME, request(job.pid, seconds=0.5))
+        record = await parts.manager.start(ME, request(job.pid, seconds=SAMPLED_NS / 1e9))
         record = await ended(parts.manager, record.id)
     target = record.targets[0]
     assert (target.state, target.reason, target.source) == (State.STORED, Reason.NONE, "pyspy"), target.message
@@ -104,8 +105,8 @@ async def test_two_captures_at_once_and_one_busy(parts: Parts) -> None:
     with python_jobs.running(python_jobs.SPIN) as one, python_jobs.running(python_jobs.SPIN) as two:
         first = await parts.manager.start(ME, open_ended(one.pid))
         async with held(parts.manager, first.id):
-            second = await parts.manager.start(ME, request(two.pid, seconds=0.3))
-            third = await parts.manager.start(ME, request(one.pid, seconds=0.3))
+            second = await parts.manager.start(ME, request(two.pid, seconds=SAMPLED_NS / 1e9))
+            third = await parts.manager.start(ME, request(one.pid, seconds=SAMPLED_NS / 1e9))
             assert (third.state, third.targets[0].reason) == (State.BUSY, Reason.CAPTURE_RUNNING)
             assert (await ended(parts.manager, second.id)).state is State.STORED
             await until(parts.manager, first.id, lambda r: r.state is State.RECORDING)
@@ -150,10 +151,10 @@ async def test_a_window_that_begins_later_is_of_the_program_that_was_accepted(pa
     nobody = person(NOBODY, "nobody")
     with other_program.target() as target:
         begins = time.time_ns() + 2_000_000_000
-        asked = request(target.job.pid, seconds=1, start_at_ns=begins, native=native)
+        asked = request(target.job.pid, seconds=30, start_at_ns=begins, native=native)
         record = await parts.manager.start(nobody, asked)
         await until(parts.manager, record.id, lambda r: r.state is State.ARMED)
-        await asyncio.to_thread(target.say, "setuid")  # in its window, on a machine as slow as that
+        await asyncio.to_thread(target.say, "setuid")  # in its window, on a slow machine
         record = await ended(parts.manager, record.id)
     target_record = record.targets[0]
     assert (target_record.state, target_record.reason) == (State.FAILED, Reason.TARGET_ENDED), target_record.message
@@ -170,7 +171,7 @@ async def test_a_killed_worker_costs_one_try(parts: Parts) -> None:
         # GIVEN a worker that can do nothing
         (worker,) = parts.pool.pids
         os.kill(worker, signal.SIGSTOP)
-        record = await parts.manager.start(ME, request(job.pid, seconds=0.3))
+        record = await parts.manager.start(ME, request(job.pid, seconds=SAMPLED_NS / 1e9))
         await eventually(lambda: parts.pool.statistics().running)
         # WHEN it is killed
         os.kill(worker, signal.SIGKILL)

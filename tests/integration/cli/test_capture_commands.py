@@ -5,11 +5,11 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.integration.cli.conftest import sources_of
-from tests.support.python_jobs import JOINING, SPIN, needs_ptrace, running
+from tests.support.in_proc import children, said_of
+from tests.support.python_jobs import JOINING, SAMPLED, SPIN, needs_ptrace, running
 from tests.support.torch_jobs import needs_torch
 from tests.support.waiting import until
 
@@ -38,8 +38,9 @@ def test_ps_lists_what_can_be_profiled(host, program):
 
 
 def test_ps_leaves_out_what_runs_the_errands_of_the_daemon(host, program):
-    children = psutil.Process(host.daemon.process.pid).children(recursive=True)
-    errands = {child.pid for child in children if "profd.targets.errands.server" in child.cmdline()}
+    begun = children(host.daemon.process.pid)
+    begun += [pid for child in begun for pid in children(child)]
+    errands = {pid for pid in begun if "profd.targets.errands.server" in said_of(pid, "cmdline").split("\0")}
     listed = {target["pid"] for target in host.profctl("ps", "--all", "--json").json}
     assert errands
     assert program in listed
@@ -47,7 +48,7 @@ def test_ps_leaves_out_what_runs_the_errands_of_the_daemon(host, program):
 
 
 def test_a_plain_python_program_is_sampled(host, program):
-    done = host.profctl("start", "--pid", str(program), "--duration", "500ms", "--json")
+    done = host.profctl("start", "--pid", str(program), "--duration", SAMPLED, "--json")
     assert done.code == 0, done.err
     (target,) = done.json["targets"]
     assert (done.json["state"], target["state"], target["sources"]) == ("stored", "stored", ["pyspy"])
@@ -58,7 +59,7 @@ def test_a_plain_python_program_is_sampled(host, program):
 
 
 def test_the_answer_for_people(host, program):
-    done = host.profctl("start", "--pid", str(program), "--duration", "300ms")
+    done = host.profctl("start", "--pid", str(program), "--duration", SAMPLED)
     assert done.code == 0, done.err
     for word in ("stored", "recorded", "top by self time", "waterfall", "next: profctl top"):
         assert word in done.out
@@ -66,11 +67,7 @@ def test_the_answer_for_people(host, program):
 
 
 def test_rm_of_a_capture_names_its_traces(host, program):
-    def stored():  # on a busy host a short window may have no sample
-        started = host.profctl("start", "--pid", str(program), "--duration", "200ms", "--json").json
-        return started["targets"][0]["trace"] and started
-
-    started = until(stored, "a capture with a trace")
+    started = host.profctl("start", "--pid", str(program), "--duration", SAMPLED, "--json").json
     done = host.profctl("rm", started["capture"])
     assert done.code == 3
     assert f"is a capture; its traces are deleted with: profctl rm {started['targets'][0]['trace']}" in done.err
@@ -117,7 +114,7 @@ def test_iterations_and_options_that_are_not_honoured(host, trainer):
 
 
 def test_options_that_samples_have_no_place_for_are_named_and_refused_with_strict(host, program):
-    asked = ("start", "--pid", str(program), "--source", "pyspy", "--c-calls", "--torch", "observer", "-d", "200ms")
+    asked = ("start", "--pid", str(program), "--source", "pyspy", "--c-calls", "--torch", "observer", "-d", SAMPLED)
     done = host.profctl(*asked, "--json")
     assert done.code == 0, done.err
     (target,) = done.json["targets"]
@@ -263,7 +260,7 @@ def test_the_operator_can_refuse_captures(host, program):
         assert "maintenance until noon" in refused.err + refused.out
     finally:
         assert host.profctl("enable").code == 0
-    assert host.profctl("start", "--pid", str(program), "-d", "200ms").code == 0
+    assert host.profctl("start", "--pid", str(program), "-d", SAMPLED).code == 0
 
 
 def test_doctor(host):
@@ -289,7 +286,7 @@ def test_sources_of_the_program(host, program):
 def test_a_capture_of_two_ranks_is_asked_as_one(host, tmp_path):
     with running(SPIN, env={"RANK": "0"}) as first, running(SPIN, env={"RANK": "2"}) as third:
         pids = "--pid", str(first.pid), "--pid", str(third.pid)
-        started = host.profctl("start", *pids, "--duration", "300ms", "--json")
+        started = host.profctl("start", *pids, "--duration", SAMPLED, "--json")
     assert started.code == 0, started.err
     capture, events = started.json["capture"], sum(target["events"] for target in started.json["targets"])
     done = host.profctl("top", capture)

@@ -112,7 +112,10 @@ def test_a_program_that_sleeps_was_off_the_cpu(host: Host) -> None:
 
 def test_a_window_too_short_for_samples_says_so(host: Host) -> None:
     with run(host, python_jobs.SPIN) as pid:
-        done = host.profctl("start", "--pid", str(pid), "--duration", "1ms", "--json")
+        for _ in range(10):  # on a busy host the end of a window comes late, and a sample may have fallen into it
+            done = host.profctl("start", "--pid", str(pid), "--duration", "1ms", "--json")
+            if done.code:
+                break
     (target,) = done.json["targets"]
     assert (done.code, target["state"]) == (1, "failed")
     assert "no samples either: the window was too short for them" in target["message"]

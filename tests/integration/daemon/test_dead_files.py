@@ -13,6 +13,7 @@ import pytest
 from tests.integration.daemon.test_stuck_exec import BOB, MALLORY, everybody_is_served, profctl
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.dead_files import dead_files, why_not
+from tests.support.in_proc import children, said_of, state
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -65,23 +66,9 @@ def test_a_daemon_that_is_killed_leaves_nothing_once_it_answers(daemon: RunningD
 
 
 def servers(daemon: RunningDaemon) -> list[int]:
-    return [pid for pid in children(daemon.process.pid) if b"profd.targets.errands.server" in command(pid)]
+    return [pid for pid in children(daemon.process.pid) if "profd.targets.errands.server" in said_of(pid, "cmdline")]
 
 
 def stuck(daemon: RunningDaemon) -> list[int]:
     """Processes of errands that were killed, and wait on."""
     return [pid for server in servers(daemon) for pid in children(server) if state(pid) == "D"]
-
-
-def children(pid: int) -> list[int]:
-    """Of all its threads."""
-    folders = Path(f"/proc/{pid}/task").iterdir()
-    return [int(word) for folder in folders for word in (folder / "children").read_text().split()]
-
-
-def command(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -23,6 +23,7 @@ from tests.support import people
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.fake_agent import HELLO
+from tests.support.python_jobs import SAMPLED
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
@@ -150,7 +151,7 @@ def test_questions_of_one_user_fail_no_capture_of_another(daemon: RunningDaemon,
         with stopped_workers(daemon):
             assert line(tops) == "refused"
             started = people.profctl(
-                *(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy"),
+                *(BOB, daemon.directory, "start", "--pid", pid, "--duration", SAMPLED, "--source", "pyspy"),
                 *("--detach", "--json"),
             )
             assert started.returncode == 0, started.stderr
@@ -193,7 +194,7 @@ def test_starts_of_one_user(daemon: RunningDaemon) -> None:
         pid = line(job)
         assert line(starts) == "again"
         until(lambda: is_refused(daemon, starts.pid), "the rate is used up")
-        done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy")
+        done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", SAMPLED, "--source", "pyspy")
         assert done.returncode == 0, (done.stdout, done.stderr)
 
 

@@ -17,6 +17,7 @@ from tests.integration.daemon.test_stuck_exec import BOB, MALLORY, profctl
 from tests.support import people
 from tests.support.daemon import RunningDaemon, start_daemon
 from tests.support.locked_inode import locked_renames, why_not
+from tests.support.python_jobs import SAMPLED
 from tests.support.small_disk import small_disk
 from tests.support.waiting import until
 
@@ -75,7 +76,7 @@ def records(daemon: RunningDaemon) -> str:
     with people.doing(BOB, people.SPIN, daemon.directory) as job:
         assert job.stdout is not None
         pid = job.stdout.readline().strip()
-        told(daemon, "start", "--pid", pid, "--duration", "200ms", "--source", "pyspy")
+        told(daemon, "start", "--pid", pid, "--duration", SAMPLED, "--source", "pyspy")
     [new] = set(traces(daemon)).difference(before)
     return new
 

@@ -19,7 +19,9 @@ from tests.integration.daemon.test_work import chrome_json, metrics_of
 from tests.support import people
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import ON_AN_OLD_KERNEL, RunningDaemon, running_daemon
+from tests.support.in_proc import children, said_of
 from tests.support.kineto_client import KinetoClient
+from tests.support.python_jobs import SAMPLED
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")]
@@ -47,9 +49,7 @@ def standing(daemon: RunningDaemon) -> Iterator[None]:
 
 
 def porters_of(daemon: RunningDaemon) -> list[int]:
-    children = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
-    pids = [int(pid) for file in children for pid in file.read_text().split()]
-    return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "profd-porter\n"]
+    return [pid for pid in children(daemon.process.pid) if said_of(pid, "comm") == "profd-porter\n"]
 
 
 # Over each socket, eight times; with a call's first bytes where bytes are read.
@@ -125,7 +125,7 @@ def test_a_flood_of_streams(daemon: RunningDaemon) -> None:
 def test_a_user_works_through_their_porter(daemon: RunningDaemon) -> None:
     with people.doing(BOB, people.SPIN, daemon.directory) as job:
         pid = line(job)
-        done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", "300ms", "--source", "pyspy")
+        done = people.profctl(BOB, daemon.directory, "start", "--pid", pid, "--duration", SAMPLED, "--source", "pyspy")
         assert done.returncode == 0, (done.stdout, done.stderr)
     assert len(porters_of(daemon)) >= 1
     # AND bulk in both directions is what it was

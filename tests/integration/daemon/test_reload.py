@@ -24,6 +24,7 @@ from profproto.v1 import host_pb2, host_pb2_grpc, trace_pb2, trace_pb2_grpc
 from tests.support import people
 from tests.support.attached import Captures, assert_covers, attached, streamers, values
 from tests.support.daemon import RunningDaemon, control_answer, running_daemon
+from tests.support.in_proc import descriptors
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -246,7 +247,7 @@ def test_a_recording_goes_on_where_another_group_may_connect(tmp_path: Path) -> 
 
 def spools(daemon: RunningDaemon) -> int:
     """Nameless files of imports that are under way."""
-    held = [os.readlink(link) for link in Path(f"/proc/{daemon.process.pid}/fd").iterdir() if link.is_symlink()]
+    held = descriptors(daemon.process.pid)
     return sum(target.startswith(str(daemon.state_dir)) and target.endswith("(deleted)") for target in held)
 
 

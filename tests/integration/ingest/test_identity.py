@@ -78,11 +78,12 @@ from pathlib import Path
 from profd.attached.ingest.streamers import Streamers
 from profd.kernel import nobody
 from tests.integration.ingest.test_identity import arena, effective, tried_by
+from tests.support.in_proc import descriptors
 from tests.support.ingest import EPOCH, INCARNATION, ingest_rig
 from tests.support.waiting import eventually
 
 def held(pid):
-    return sorted(os.readlink(file).partition(":[")[0] for file in Path(f"/proc/{pid}/fd").iterdir())
+    return sorted(name.partition(":[")[0] for name in descriptors(pid))
 
 async def main(folder, owner, group):
     async with ingest_rig(folder) as rig:

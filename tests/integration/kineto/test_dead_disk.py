@@ -27,6 +27,7 @@ from profd.targets.table import ProcessTable
 from tests.integration.kineto.conftest import session
 from tests.support.dead_files import DeadFiles, dead_files, why_not
 from tests.support.kineto_client import KinetoClient, write_trace
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -69,8 +70,7 @@ async def target(folder: Path, socket_dir: Path, *silent: str) -> AsyncIterator[
     does = does.replace("{client}", f"{wire.CLIENT_PREFIX}{'0' * 8}-0000-0000-0000-{'0' * 12}")
     does = does.replace("{poll}", wire.poll(3, 0, (1,)).hex())
     with dead_files(folder, MALLORY, *silent, does=does) as dead:
-        process = ProcessTable().get(dead.pid)
-        assert process is not None
+        process = seen(dead.pid)
         environ = {"KINETO_USE_DAEMON": "1", TRACE_DIRECTORY: str(dead.folder)}
         yield dead, replace(process, environ=environ, framework="torch")
 
@@ -103,8 +103,7 @@ async def test_others_are_recorded_meanwhile(
         assert not hanging.done(), hanging.result()  # it is picked up, for ever
         with KinetoClient(socket_dir) as client:
             polling = asyncio.create_task(client.run(write_trace))
-            own = ProcessTable().get(os.getpid())
-            assert own is not None
+            own = seen(os.getpid())
             other, _ = session(tmp_path, "c2")
             environ = {"KINETO_USE_DAEMON": "1", TRACE_DIRECTORY: str(tmp_path / "traces")}
             result = await source.record(replace(own, environ=environ, framework="torch"), OPTIONS, other)
@@ -145,8 +144,7 @@ def left(socket_dir: Path, folder: Path, asked: float) -> Iterator[Left]:
     ours, leftovers, journal = ProcessId(4194303, 1), Leftovers(folder), Journal(folder / "journal")
     socket_dir.chmod(0o711)
     with dead_files(socket_dir / "mount", MALLORY, "READ") as dead:
-        process = ProcessTable().get(dead.pid)
-        assert process is not None
+        process = seen(dead.pid)
         theirs = process.id
         leftovers.add(Leftover(dead.pid, theirs.start_ticks, MALLORY, str(dead.folder), "profd-1_1.json", asked))
         leftovers.add(Leftover(ours.pid, ours.start_ticks, os.geteuid(), str(folder), name, asked))

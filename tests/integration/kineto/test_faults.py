@@ -34,6 +34,7 @@ from tests.support.kineto_client import (
     trace_path,
     write_trace,
 )
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually
 
 OPTIONS = Options(duration_ns=100_000_000)
@@ -62,8 +63,7 @@ def traces(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def process(traces: Path) -> Process:
-    found = ProcessTable().get(os.getpid())
-    assert found is not None
+    found = seen(os.getpid())
     return replace(found, environ={"KINETO_USE_DAEMON": "1", TRACE_DIRECTORY: str(traces)}, stopped=False)
 
 

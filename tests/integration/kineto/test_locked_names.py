@@ -15,11 +15,11 @@ from profd.sources.kineto import source as source_module
 from profd.sources.kineto.source import TRACE_DIRECTORY, KinetoSource
 from profd.targets.errands import names
 from profd.targets.process import Process
-from profd.targets.table import ProcessTable
 
 from tests.integration.kineto.conftest import session
 from tests.support.kineto_client import KinetoClient, write_trace
 from tests.support.locked_inode import locked_names, why_not
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -41,8 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def process(socket_dir: Path, tmp_path: Path) -> Process:
     """This one, which uses Kineto."""
     (tmp_path / "traces").mkdir()
-    own = ProcessTable().get(os.getpid())
-    assert own is not None
+    own = seen(os.getpid())
     environ = {
         "KINETO_USE_DAEMON": "1",
         "KINETO_IPC_SOCKET_DIR": str(socket_dir),

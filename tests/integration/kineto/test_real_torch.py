@@ -11,9 +11,9 @@ from profd.capture.choice import not_honoured
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.kineto.source import KinetoSource
 from profd.targets.process import Process
-from profd.targets.table import ProcessTable
 
 from tests.integration.kineto.conftest import session
+from tests.support.python_jobs import seen
 from tests.support.torch_jobs import needs_torch, torch_job
 from tests.support.waiting import eventually
 
@@ -24,8 +24,7 @@ MS = 1_000_000
 
 
 async def registered(source: KinetoSource, pid: int) -> Process:
-    process = ProcessTable().get(pid)
-    assert process is not None
+    process = seen(pid)
     await eventually(lambda: any(known.peer.id == process.id for known in source.registered()))
     return process
 
@@ -140,8 +139,7 @@ async def test_a_process_that_has_just_started_is_waited_for(
     source: KinetoSource, socket_dir: Path, tmp_path: Path
 ) -> None:
     with torch_job("train", tmp_path, socket_dir=socket_dir) as job:
-        process = ProcessTable().get(job.pid)
-        assert process is not None
+        process = seen(job.pid)
         asked = source.offer(process)
         assert asked.can, asked
         begun, reports = session(tmp_path)

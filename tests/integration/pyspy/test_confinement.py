@@ -34,12 +34,12 @@ from profd.targets.process import Process
 
 from tests.support import touching_program
 from tests.support.bpf import ENOSYS, answer
-from tests.support.python_jobs import SPIN, needs_ptrace, process_of, ready, running
+from tests.support.python_jobs import SAMPLED_NS, SPIN, needs_ptrace, process_of, ready, running
 from tests.support.waiting import until
 
 NOBODY: Final = 65534
 PROBE: Final = Path(__file__).parents[2] / "support" / "sampler_probe.py"
-SHORT: Final = Options(duration_ns=300_000_000)
+SHORT: Final = Options(duration_ns=SAMPLED_NS)
 UNDUMPABLE: Final = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
 ROOTS: Final = nobody.SAMPLERS
 

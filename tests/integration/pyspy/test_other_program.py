@@ -22,12 +22,13 @@ from profd.targets.process import ProcessId
 
 from tests.support import other_program
 from tests.support.other_program import NOBODY, Target, needs_setuid
+from tests.support.python_jobs import SAMPLED_NS
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = needs_setuid
 
 LONG = Options(duration_ns=120_000_000_000)
-SHORT = Options(duration_ns=400_000_000)
+SHORT = Options(duration_ns=SAMPLED_NS)
 WORDS = ["setuid", "exec"]
 
 

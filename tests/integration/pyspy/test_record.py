@@ -42,6 +42,7 @@ from tests.support.python_jobs import (
     needs_ptrace,
     process_of,
     running,
+    seen,
 )
 from tests.support.stack_reader import interpreters, program
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until
@@ -430,8 +431,7 @@ async def test_process_that_is_no_python(source: PySpySource, tmp_path: Path) ->
     with subprocess.Popen(["sleep", "600"]) as sleeper:
         try:
             until(lambda: "sleep" in (ProcessTable().get(sleeper.pid) or process_of_self()).command, "exec")
-            process = ProcessTable().get(sleeper.pid)
-            assert process is not None
+            process = seen(sleeper.pid)
             assert not source.offer(process).can
             # Where something only looked like Python, py-spy's own words are explained.
             recording = await source.record(dataclasses.replace(process, python=True), SHORT, Watch(tmp_path).session)
@@ -442,9 +442,7 @@ async def test_process_that_is_no_python(source: PySpySource, tmp_path: Path) ->
 
 
 def process_of_self() -> Process:
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
-    return process
+    return seen(os.getpid())
 
 
 async def test_file_is_bounded(source: PySpySource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from profd.sources.pyspy import tool
 
+from tests.support.in_proc import children, said_of
 from tests.support.python_jobs import needs_ptrace
 from tests.support.stack_reader import Frame, Stacks, interpreters, program, read, read_by_pyspy
 from tests.support.waiting import comes, eventually
@@ -384,8 +385,7 @@ async def test_it_can_be_ended_in_the_middle_of_a_sample() -> None:
 
 def samplers() -> list[int]:
     """Those that this process has started."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "profd-sampler\n"]
+    return [pid for pid in children(os.getpid()) if said_of(pid, "comm") == "profd-sampler\n"]
 
 
 async def test_a_program_that_takes_the_place_of_another_has_no_stacks() -> None:

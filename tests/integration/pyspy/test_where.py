@@ -22,7 +22,6 @@ from profd.sources.pyspy.confinement import confine
 from profd.sources.pyspy.permission import Rights
 from profd.sources.pyspy.target import Target
 from profd.sources.pyspy.where import stacks
-from profd.targets.table import ProcessTable
 
 from tests.support.python_jobs import (
     JOINING,
@@ -32,6 +31,7 @@ from tests.support.python_jobs import (
     needs_ptrace,
     process_of,
     running,
+    seen,
 )
 from tests.support.waiting import until
 
@@ -174,8 +174,7 @@ async def test_process_that_has_ended() -> None:
 async def test_process_that_is_no_python() -> None:
     with subprocess.Popen(["sleep", "600"]) as sleeper:
         try:
-            process = ProcessTable().get(sleeper.pid)
-            assert process is not None
+            process = seen(sleeper.pid)
             with pytest.raises(NotFound, match="no interpreter"):
                 await stacks(process)
         finally:
@@ -271,7 +270,6 @@ async def test_refusal_of_the_kernel_is_explained() -> None:
 
 @pytest.mark.skipif(Rights.mine().capable, reason="with CAP_SYS_PTRACE everything may be looked at")
 async def test_process_of_root_is_refused() -> None:
-    process = ProcessTable().get(1)
-    assert process is not None
+    process = seen(1)
     with pytest.raises(Denied, match="CAP_SYS_PTRACE"):
         await stacks(dataclasses.replace(process, python=True))

@@ -31,7 +31,7 @@ from tests.support.attached import (
     whole,
 )
 from tests.support.daemon import RunningDaemon, start_daemon
-from tests.support.descriptors import descriptors
+from tests.support.in_proc import descriptors
 from tests.support.sdk_jobs import attaching
 from tests.support.waiting import until
 

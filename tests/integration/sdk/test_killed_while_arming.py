@@ -20,7 +20,7 @@ from profproto.v1.capture_pb2_grpc import CaptureServiceStub
 
 from tests.support.attached import HOUR_NS, Attached, Captures, attached, sources, values, whole
 from tests.support.daemon import RunningDaemon, start_daemon
-from tests.support.descriptors import descriptors
+from tests.support.in_proc import descriptors
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

@@ -20,7 +20,7 @@ from tests.integration.ui.conftest import PROFCTL, cells, saved
 from tests.support.chromium import new_tab
 from tests.support.daemon import RunningDaemon, running_daemon
 from tests.support.people import being
-from tests.support.python_jobs import SPIN, needs_ptrace, running
+from tests.support.python_jobs import SAMPLED, SPIN, needs_ptrace, running
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ui-now"), needs_ptrace]
@@ -171,7 +171,7 @@ def test_nothing_is_heard_while_it_is_not_seen(now: Now) -> None:
         row.wait_for()
         tab.evaluate(SEEN, True)
     with running(SPIN) as later:
-        words = [*PROFCTL, "start", "--pid", str(later.pid), "--duration", "200ms", "--json"]
+        words = [*PROFCTL, "start", "--pid", str(later.pid), "--duration", SAMPLED, "--json"]
         subprocess.run(words, env=now.daemon.environ, capture_output=True, check=True)
         assert row.is_visible()
         with tab.expect_request("**/api/watch"):

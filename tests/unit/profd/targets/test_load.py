@@ -12,9 +12,9 @@ from profd.model.load import Load, Stretch
 from profd.targets import load
 from profd.targets.load import LoadWatch, ThreadCounts, between, count
 from profd.targets.process import Process, ProcessId
-from profd.targets.table import ProcessTable
 
 from tests.support import python_jobs
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually, until
 
 MS = 1_000_000
@@ -33,8 +33,7 @@ while True: pass
 @pytest.fixture
 def process() -> Iterator[Process]:
     with python_jobs.running(PROGRAM) as job:
-        found = ProcessTable().get(job.pid)
-        assert found is not None
+        found = seen(job.pid)
         yield found
 
 

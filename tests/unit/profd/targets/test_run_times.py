@@ -16,9 +16,9 @@ from profd.targets import run_times
 from profd.targets.looks import looks
 from profd.targets.process import Process, ProcessId
 from profd.targets.run_times import Counted, ThreadsLook, Watch, between, look
-from profd.targets.table import ProcessTable
 
 from tests.support import python_jobs
+from tests.support.python_jobs import seen
 from tests.support.waiting import until
 
 NOBODY = Process(ProcessId((1 << 22) - 3, 1), ppid=1, uid=0, gid=0, user="root", command="gone")
@@ -36,8 +36,7 @@ while True:
 @pytest.fixture
 def process() -> Iterator[Process]:
     with python_jobs.running(THREADS) as job:
-        found = ProcessTable().get(job.pid)
-        assert found is not None
+        found = seen(job.pid)
         yield found
 
 
@@ -84,8 +83,7 @@ def test_nothing_is_told_of_what_is_another_users_by_now(process: Process) -> No
 
 
 def test_a_thread_that_began_meanwhile_has_run_since() -> None:
-    me = ProcessTable().get(threading.main_thread().native_id or 0)
-    assert me is not None
+    me = seen(threading.main_thread().native_id or 0)
     first, ended = look(me), threading.Event()
     worker = threading.Thread(target=lambda: (spin(), ended.wait()))
     worker.start()
@@ -127,8 +125,7 @@ async def test_of_a_process_that_has_ended_nothing_is_known() -> None:
 
 
 async def test_a_watch_waits_for_others_and_keeps_nobody_else_waiting() -> None:
-    me = ProcessTable().get(threading.main_thread().native_id or 0)
-    assert me is not None
+    me = seen(threading.main_thread().native_id or 0)
     held = threading.Event()
     looks.submit(me.uid, held.wait)  # a look at a process of many threads
     try:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profd import _host
 from profd.errors import Exhausted, NotFound
+from profd.targets import guarded, procfs
 from profd.targets import look_rate as look_rate_module
-from profd.targets import procfs
 from profd.targets import table as table_module
 from profd.targets.errands.child import NoAnswer
 from profd.targets.errands.office import errands
@@ -24,7 +25,7 @@ from profd.targets.table import ProcessTable
 
 from tests.support import other_program
 from tests.support.other_program import NOBODY, PYTHON, needs_setuid
-from tests.support.python_jobs import UNTIL_TOLD, process_of, running
+from tests.support.python_jobs import UNTIL_TOLD, process_of, running, seen
 from tests.support.waiting import until
 from tests.unit.profd.targets.proc_tree import Fake
 
@@ -250,11 +251,53 @@ def test_texts_of_one_users_processes_are_not_remembered_without_end(
 
 
 def test_this_process() -> None:
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
+    process = seen(os.getpid())
     assert process.python
     assert process.uid == os.getuid()
     assert process.executable == os.path.realpath(sys.executable)
+
+
+@pytest.fixture
+def misses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of which a question is missed, each once, as on a busy host: who is asked gets no core in time."""
+    found, ask = list[str](), _host.ask
+
+    def asked(requests: list[tuple[int, str, int]], *how: Any) -> Any:
+        here = next((name for name in found if any(path.endswith(f"/{name}") for _, path, _ in requests)), None)
+        if here is None:
+            return ask(requests, *how)
+        found.remove(here)
+        return guarded._STARVED, [-errno.EINPROGRESS] * len(requests), 0.0, 0
+
+    monkeypatch.setattr(_host, "ask", asked)
+    monkeypatch.setattr(guarded, "patience", guarded.Patience())
+    return found
+
+
+def test_what_a_process_missed_is_asked_again_though_it_answered_the_next_question(misses: list[str]) -> None:
+    table = ProcessTable()
+    with running(UNTIL_TOLD, env={"RANK": "4"}) as job:
+        misses.append("cmdline")
+        assert table.get(job.pid) is not None
+        assert misses == []
+        process = table.get(job.pid)
+    assert process is not None
+    assert (process.rank, process.python) == (4, True)
+
+
+def test_a_process_that_missed_a_question_has_not_ended_though_it_answered_another_thread(
+    misses: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, missed = process_of_self(), guarded.Patience.starved
+
+    def heard(patience: guarded.Patience, pid: int, *how: Any) -> None:
+        missed(patience, pid, *how)
+        patience.answered(pid)
+
+    monkeypatch.setattr(guarded.Patience, "starved", heard)
+    misses.append("stat")
+    assert ProcessTable().alive(process.id)
+    assert misses == []
 
 
 def test_child_lives_and_ends() -> None:
@@ -274,9 +317,7 @@ def test_child_lives_and_ends() -> None:
 
 
 def process_of_self():
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
-    return process
+    return seen(os.getpid())
 
 
 def test_what_was_read_of_another_program_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ from profd.model.run_times import IN_GIL, IN_LOCK, UNSEEN
 from profd.targets import guarded, procfs
 from profd.targets import waits as module
 from profd.targets.process import Process
-from profd.targets.table import ProcessTable
 from profd.targets.waits import FIRST_LOOKS, HOST_SHARE, LATER_HOST_SHARE, PERIOD_SECONDS, SHARE, THREADS_MAX, Waits
 
 from tests.support import other_program, python_jobs
 from tests.support.captures import process as some_process
+from tests.support.python_jobs import seen
 from tests.support.waiting import until
 
 pytestmark = python_jobs.needs_ptrace
@@ -45,8 +45,7 @@ burn()
 @pytest.fixture
 def process() -> Iterator[Process]:
     with python_jobs.running(THREADS) as job:
-        found = ProcessTable().get(job.pid)
-        assert found is not None
+        found = seen(job.pid)
         yield found
 
 
@@ -99,8 +98,7 @@ def test_the_first_looks_have_more_of_the_host(process: Process, monkeypatch: py
 
 def test_a_process_that_has_ended() -> None:
     with python_jobs.running(THREADS) as job:
-        gone = ProcessTable().get(job.pid)
-        assert gone is not None
+        gone = seen(job.pid)
     waits = Waits(gone)
     assert [math.isinf(waits.look()) for _ in range(3)] == [False, False, True], "it is looked at no more"
     assert (waits.looked, waits.knows_gil) == ({}, False)

@@ -15,6 +15,7 @@ from profd.workers import weights
 from profd.workers.pool import WorkerPool
 from profd.workers.turns import JobKind, Turn
 
+from tests.support.in_proc import of_threads
 from tests.support.jobs import JOBS
 from tests.support.waiting import eventually
 
@@ -37,8 +38,7 @@ async def pool() -> AsyncIterator[WorkerPool]:
 
 def threads(pid: int) -> set[int]:
     """The nice values of its threads."""
-    fields = [(task / "stat").read_text().rpartition(")")[2].split() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return {int(field[16]) for field in fields}
+    return {int(said.rpartition(")")[2].split()[16]) for said in of_threads(pid, "stat").values()}
 
 
 def session(pid: int) -> int:

@@ -27,6 +27,7 @@ from profd.kernel import nobody
 from tests.support.agent_server import Served
 from tests.support.descriptors import nothing_left_open
 from tests.support.fake_agent import LONG, FakeAgent
+from tests.support.in_proc import of_threads
 from tests.support.lingering import lingering
 from tests.support.people import being
 from tests.support.unclosable import unclosable, why_not
@@ -265,8 +266,7 @@ async def test_files_that_cannot_be_closed(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def waits(pid: int) -> bool:
     """Whether a thread of it cannot be ended."""
-    files = Path(f"/proc/{pid}/task").glob("*/stat")
-    return any(file.read_text().rpartition(")")[2].split()[0] == "D" for file in files)
+    return any(said.rpartition(")")[2].split()[0] == "D" for said in of_threads(pid, "stat").values())
 
 
 @needs_fuse

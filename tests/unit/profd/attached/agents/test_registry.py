@@ -18,6 +18,7 @@ from profd.targets.table import ProcessTable
 
 from tests.support.agent_server import ME, Served, serving
 from tests.support.fake_agent import FakeAgent, memfd
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually
 
 
@@ -39,8 +40,7 @@ async def test_who_it_is_is_the_kernels_word(served: Served) -> None:
 async def test_a_framework_whose_import_is_not_over(told: str, shown: str, served: Served) -> None:
     """Its libraries are mapped from the begin of the import on; the agent tells the framework at the end."""
     fake, _ = await served.attached(framework=told)
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
+    process = seen(os.getpid())
     named = served.registry.labelled(replace(process, framework="torch"))
     assert sighting_message(Sighting(named, [])).framework == shown
     fake.close()

@@ -23,13 +23,13 @@ from profd.sources.jax.planning import SECOND
 from profd.sources.jax.source import JaxSource
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
-from profd.targets.table import ProcessTable
 from profproto.profiler import profiler_pb2 as pb
 
 from tests.support import other_program
 from tests.support.captures import LONG
 from tests.support.other_program import needs_setuid
 from tests.support.profiler_server import FakeProfiler, response, serving, whole
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually
 from tests.unit.profd.sources.jax.test_recording import Bench, process_of_self
 
@@ -334,8 +334,7 @@ async def test_who_has_the_port_by_now_is_told_nothing(tmp_path: Path) -> None:
         assert not note.exists()
         # GIVEN a process that does not listen there at all
         with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as job:
-            silent = ProcessTable().get(job.pid)
-            assert silent is not None
+            silent = seen(job.pid)
             noted(tmp_path, named(silent), last._told(at(port, me)))
             await opened(tmp_path)
             job.communicate()

@@ -29,6 +29,7 @@ from tests.support import other_program, profiler_server
 from tests.support.captures import LONG
 from tests.support.other_program import needs_setuid
 from tests.support.profiler_server import FakeProfiler, answering, busy, empty, garbage, held, serving, whole
+from tests.support.python_jobs import seen
 from tests.support.waiting import eventually
 
 SHORT = Options(duration_ns=SECOND // 50)
@@ -43,9 +44,7 @@ class Table(ProcessTable):
 
 def process_of_self() -> Process:
     """Which is asked as if it were a job."""
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
-    return process
+    return seen(os.getpid())
 
 
 class Bench:
@@ -292,8 +291,7 @@ async def test_a_process_that_dies_while_it_hands_over(tmp_path: Path, monkeypat
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
         assert job.stdout is not None
         port = int(job.stdout.readline())
-        target = ProcessTable().get(job.pid)
-        assert target is not None
+        target = seen(job.pid)
         bench = Bench(tmp_path, port, job=Process(target.id, 1, target.uid, target.gid, "me", "job", xla=True))
         brought = await bench.record(Options(duration_ns=50 * SECOND))
     assert (brought.state, brought.reason) == (State.DRAINING, Reason.TARGET_ENDED)

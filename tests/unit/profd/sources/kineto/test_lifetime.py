@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from profd.sources.kineto.lifetime import Lifetime, alive, groups
 from profd.targets.process import ProcessId
-from profd.targets.table import ProcessTable
+
+from tests.support.python_jobs import seen
 
 
 def test_end_of_a_process() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = ProcessTable().get(child.pid)
-    assert process is not None
+    process = seen(child.pid)
     lifetime = Lifetime(process.id)
     assert (lifetime.ended, alive(process.id)) == (False, True)
     other = Lifetime(replace(process.id, start_ticks=process.id.start_ticks + 1))

@@ -29,10 +29,10 @@ from profd.sources.kineto.registry import HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
 from profd.targets.errands import names
 from profd.targets.process import ProcessId
-from profd.targets.table import ProcessTable
 
 from tests.support.kineto_client import KinetoClient, config_of
 from tests.support.locked_inode import locked_names, why_not
+from tests.support.python_jobs import seen
 from tests.support.waiting import comes, eventually
 
 PATIENCE = 60.0
@@ -67,8 +67,7 @@ def client(endpoint: DirectoryEndpoint, folder: Path) -> Iterator[KinetoClient]:
 
 
 def me() -> ProcessId:
-    found = ProcessTable().get(os.getpid())
-    assert found is not None
+    found = seen(os.getpid())
     return found.id
 
 

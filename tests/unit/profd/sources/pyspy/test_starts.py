@@ -18,9 +18,8 @@ from profd.sources.pyspy.source import PySpySource
 from profd.sources.pyspy.starts import SAMPLERS, Starts
 from profd.targets.identity import Accepted
 from profd.targets.process import Process
-from profd.targets.table import ProcessTable
 
-from tests.support.python_jobs import let_scripts_play_py_spy
+from tests.support.python_jobs import let_scripts_play_py_spy, seen
 from tests.support.waiting import eventually
 
 # One that begins when it is told to, by a file.
@@ -42,9 +41,7 @@ _CAN = Offer(True)
 
 
 def me() -> Process:
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
-    return process
+    return seen(os.getpid())
 
 
 class Watched:

@@ -14,9 +14,8 @@ from profd.sources.base import Session
 from profd.sources.pyspy import tool
 from profd.sources.pyspy.recording import PySpyRecorder, Sampling
 from profd.targets.identity import Accepted
-from profd.targets.table import ProcessTable
 
-from tests.support.python_jobs import let_scripts_play_py_spy
+from tests.support.python_jobs import let_scripts_play_py_spy, seen
 
 # It says that it samples before it catches SIGINT, as py-spy does.
 PY_SPY = """#!{python}
@@ -50,8 +49,7 @@ async def stopped_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch, samples
     monkeypatch.setattr(tool, "CATCH_SECONDS", 60.0)
     monkeypatch.setattr(PySpyRecorder, "_seconds", lambda self: 0.5)  # however slow the machine is
     stop = asyncio.Event()
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
+    process = seen(os.getpid())
 
     def report(state: State, doing: str) -> None:
         if state is State.RECORDING:
@@ -82,8 +80,7 @@ async def late_by(
     (folder / "py-spy").write_text(LATE.format(python=sys.executable, late=late, counts=counts))
     (folder / "py-spy").chmod(0o755)
     let_scripts_play_py_spy(monkeypatch)
-    process = ProcessTable().get(os.getpid())
-    assert process is not None
+    process = seen(os.getpid())
     session = Session("capture", folder, asyncio.Event(), lambda state, doing: None)
     sampling = Sampling(window_ns=1, hz=100, native=False, asked=asked)
     with contextlib.closing(Accepted(process.id, process.uid)) as accepted:

@@ -9,14 +9,13 @@ import pytest
 from profd.sources.pyspy import target
 from profd.sources.pyspy.target import Target
 from profd.targets import procfs
-from profd.targets.table import ProcessTable
 
+from tests.support.python_jobs import seen
 from tests.support.waiting import until
 
 
 def test_the_end_of_a_thread_is_noted() -> None:
-    me = ProcessTable().get(threading.main_thread().native_id or 0)
-    assert me is not None
+    me = seen(threading.main_thread().native_id or 0)
     watched, ends = Target(me), threading.Event()
     worker = threading.Thread(target=ends.wait)
     worker.start()
@@ -31,8 +30,7 @@ def test_the_end_of_a_thread_is_noted() -> None:
 
 
 def test_of_a_process_with_too_many_threads_nothing_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    me = ProcessTable().get(os.getpid())
-    assert me is not None
+    me = seen(os.getpid())
     looked_up: list[str] = []
     monkeypatch.setattr(Target, "_inner_ids", lambda self, threads: looked_up.extend(threads) or threads)
     monkeypatch.setattr(target, "THREADS_NOTED_MAX", 0)

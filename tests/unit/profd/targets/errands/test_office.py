@@ -23,6 +23,7 @@ from profd.targets.table import ProcessTable
 
 from tests.support import bpf
 from tests.support.dead_files import dead_files, why_not
+from tests.support.python_jobs import seen
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 needs_fuse = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -131,7 +132,8 @@ def test_a_version_on_a_dead_disk_is_unknown_and_the_process_is_listed(errands: 
         # THEN others are asked about, and its user's processes are waited for no more
         assert errands.once(own(), "exists", b"/", 0, []) is True
         assert errands._patience.allowed(dead.pid, MALLORY, PROC_WAIT_SECONDS) == 0
-        assert errands._patience._waited[MALLORY] <= 2 * PROC_WAIT_SECONDS_PER_UID
+        # On a busy host that is of some seconds ago, and forgotten.
+        assert errands._patience._waited.get(MALLORY, 0.0) <= 2 * PROC_WAIT_SECONDS_PER_UID
         with pytest.raises(NoAnswer):
             errands.once(dead.root.parent, "exists", b"/", 0, [])
 
@@ -142,8 +144,7 @@ def test_a_version_on_a_disk_that_answers_is_told(errands: Errands) -> None:
         tempfile.TemporaryDirectory(dir="/tmp") as name,
         dead_files(Path(name), MALLORY, does=MAPS) as alive,
     ):
-        process = ProcessTable().get(alive.pid)
-        assert process is not None
+        process = seen(alive.pid)
         assert (process.framework, process.torch_version) == ("torch", "2.13.0")
 
 
@@ -155,8 +156,7 @@ def test_a_sampler_of_what_lies_on_a_dead_disk_is_begun(errands: Errands, monkey
         dead_files(Path(name), MALLORY, "LOOKUP:libpython.so") as dead,
     ):
         Path(name).chmod(0o755)
-        process = ProcessTable().get(dead.pid)
-        assert process is not None
+        process = seen(dead.pid)
         line = f"7f0-7f1 r-xp 00000000 08:01 4242       {dead.folder}/libpython.so\n".encode()
         monkeypatch.setattr("profd.sources.pyspy.confinement.procfs.read", lambda path, limit: line)
         assert not confinement.confine(replace(process, uid=MALLORY, gid=MALLORY), native=False).warden
