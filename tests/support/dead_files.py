@@ -171,7 +171,7 @@ class DeadFiles:
         assert self._holder.stdin is not None
         assert self._holder.stdout is not None
         self._holder.stdin.close()
-        self._holder.wait(30)
+        self._holder.wait(120)
         self._holder.stdout.close()
 
 

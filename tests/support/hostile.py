@@ -205,7 +205,7 @@ untold = threading.Lock()
 def ask():
     while True:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{rest[0]}/metrics", timeout=10).read()
+            urllib.request.urlopen(f"http://127.0.0.1:{rest[0]}/metrics", timeout=60).read()
         except urllib.error.HTTPError:
             if untold.acquire(blocking=False):
                 say("refused")

@@ -151,7 +151,7 @@ class StuckProcess:
         assert self._holder.stdin is not None
         assert self._holder.stdout is not None
         self._holder.stdin.close()
-        self._holder.wait(30)
+        self._holder.wait(120)
         self._holder.stdout.close()
 
     def _line(self) -> str:

@@ -358,7 +358,7 @@ async def test_a_disk_that_stands_still_keeps_no_other_host_waiting(
 
         def write(self, data: Any) -> int:
             standing.set()
-            assert asked.wait(20)
+            assert asked.wait(120)
             return super().write(data)
 
     class Second(PlayedHost):
@@ -416,7 +416,7 @@ async def test_nothing_is_written_once_it_is_interrupted(monkeypatch: pytest.Mon
     def late(folder: CaptureFolder, traces: Any, unpacked: Iterator[bytes]) -> list[dict[str, Any]]:
         above = folder._above
         entered.set()
-        assert go_on.wait(60)
+        assert go_on.wait(120)
         os.close(os.open("late", os.O_CREAT | os.O_WRONLY, dir_fd=above))
         return []
 

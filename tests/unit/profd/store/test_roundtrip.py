@@ -256,13 +256,13 @@ def test_nothing_appears_any_more_after_a_failure(tmp_path, monkeypatch):
 
     def slow(path, *_):
         began.set()
-        goes_on.wait(10)
+        assert goes_on.wait(120)
         wrote.append(path.name)
 
     monkeypatch.setattr("profd.segments.writer.write_segment_file", slow)
     with contextlib.suppress(ZeroDivisionError), TraceWriter(tmp_path) as writer:
         writer.write_segment(random_table(1, 5, 0, 0))
-        began.wait(10)
+        assert began.wait(120)
         threading.Timer(0.05, goes_on.set).start()
         raise ZeroDivisionError
     assert wrote == [segment_file(0)]

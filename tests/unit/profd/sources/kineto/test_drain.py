@@ -39,7 +39,7 @@ uid, own, daemon, message, count = sys.argv[1:]
 uid, message, count = int(uid), bytes.fromhex(message), int(count)
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind(own)
-s.settimeout(20)
+s.settimeout(120)
 if uid != os.getuid():
     os.setgroups([]); os.setgid(uid); os.setuid(uid)
 sent = 0

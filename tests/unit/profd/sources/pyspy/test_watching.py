@@ -43,7 +43,7 @@ async def test_only_a_look_that_finds_something_wakes_who_waits(thread: Thread) 
         assert not news.is_set()
         found[0] = True
         assert thread.look() == math.inf
-        await asyncio.wait_for(news.wait(), 20)
+        await asyncio.wait_for(news.wait(), 120)
     assert thread.works[0].work is None, "nobody looks any more"
 
 
