@@ -292,9 +292,9 @@ class ProcessTable:
             facts = None
         ended = stat.state in _ENDED_STATES
         if (unread or ended) and not (facts and _holds(facts, stat)):  # as it was; nothing is asked of it
-            shown = facts if facts and facts.image == stat.image else self._by_name(pid, stat, status)
+            shown = facts if facts and _same_stack(facts, stat) else self._by_name(pid, stat, status)
             return self._process(identity, stat, status, shown, private, "" if ended else unread)
-        if facts and facts.image != stat.image:
+        if facts and not _same_stack(facts, stat):
             self._restless.changed(identity)
         missed = procfs.missed()
         with procfs.HeldMap() as held:
@@ -494,6 +494,11 @@ def _nothing_of(stat: procfs.Stat, status: procfs.Status) -> _Facts:
 def _holds(facts: _Facts, stat: procfs.Stat) -> bool:
     """Nothing that is looked for can have changed since they were read."""
     return facts.image == stat.image and abs(stat.vsize - facts.vsize) < _VSIZE_STEP
+
+
+def _same_stack(facts: _Facts, stat: procfs.Stat) -> bool:
+    """It has executed no other program by that, though it may have another name: jobs show in it how far they are."""
+    return facts.image[1] == stat.image[1]
 
 
 def _require_sight() -> None:

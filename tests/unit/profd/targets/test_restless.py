@@ -98,3 +98,15 @@ def test_programs_that_are_executed_all_the_time_are_looked_at_a_few_times(
     # AND once it stays as it is, everybody who lists it
     [process] = storm.table.snapshot()
     assert (process.rank, process.unread) == (3, "")
+
+
+def test_a_job_that_only_changes_its_name_is_looked_at_by_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a rank that shows its progress as the name of its main thread THEN an admin finds it by its job."""
+    storm = Storm(tmp_path, monkeypatch)
+    for step in range(20):
+        storm.fake.name = f"train {step}"
+        storm.fake.write()
+        [process] = storm.table.snapshot()
+        assert (process.name, process.rank, process.unread) == (f"train {step}", 3, "")

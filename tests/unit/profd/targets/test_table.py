@@ -506,6 +506,23 @@ def test_what_changed_since_is_shown_as_it_was_and_said_to_be(tmp_path: Path, mo
     assert (process.framework, process.unread) == ("torch", "")
 
 
+def test_of_another_name_alone_it_is_the_same_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is named after each of its tasks is found by its job, however many of them its user has."""
+    Clock(monkeypatch)
+    fake = Fake(tmp_path, 8, maps=TORCH, environ={"SLURM_JOB_ID": "77", "RANK": "3"}).write()
+    table = ProcessTable(tmp_path)
+    assert not table.snapshot()[0].unread
+    fake.name = "ray::train()"
+    fake.write()
+    [process] = table.snapshot()
+    assert (process.name, process.job, process.rank, bool(process.unread)) == ("ray::train()", "77", 3, True)
+    # WHEN it executes another program THEN nothing that was read of the earlier one is told
+    fake.stack_base += 1
+    fake.write()
+    [process] = table.snapshot()
+    assert (process.command, process.job, process.rank) == ("[ray::train()]", "", None)
+
+
 def test_of_one_beyond_its_users_rate_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose processes come and go by the thousand has others wait for what everybody is told, and for no more."""
     Clock(monkeypatch)
