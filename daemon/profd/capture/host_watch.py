@@ -60,7 +60,7 @@ class HostWatch:
         self._manager = manager
         self._rows = rows
         self._shares = Shares(_WATCHES)
-        self._feeds: dict[tuple[int, bool], _Feed] = {}
+        self._feeds: dict[tuple[int, bool, int], _Feed] = {}
         self._looking = Few(1, limits.LIVE_LOOKS_AT_ONCE)
 
     @property
@@ -88,7 +88,7 @@ class HostWatch:
 
     @asynccontextmanager
     async def _joined(self, caller: Caller) -> AsyncGenerator[tuple[_Feed, asyncio.Event], None]:
-        key, changed = (caller.uid, caller.admin), asyncio.Event()
+        key, changed = (caller.uid, caller.admin, caller.container), asyncio.Event()
         feed = self._feeds.get(key)
         if feed is None:
             # Not of one client: the process that asks is left out by each watch itself.
@@ -101,7 +101,7 @@ class HostWatch:
             if not feed.watches:  # whoever comes back at once, again and again, costs no look each time
                 asyncio.get_running_loop().call_later(limits.LIVE_KEPT_SECONDS, self._end, key, feed)
 
-    def _end(self, key: tuple[int, bool], feed: _Feed) -> None:
+    def _end(self, key: tuple[int, bool, int], feed: _Feed) -> None:
         """Unless somebody watches again."""
         if not feed.watches and self._feeds.get(key) is feed:
             del self._feeds[key]

@@ -29,6 +29,7 @@ from profd.targets.process import Process, ProcessId
 from profd.targets.selector import Families, Selector
 from profd.targets.user_namespaces import Asker
 from profd.trust.caller import Caller
+from profd.trust.namespaces import of_container
 
 log = logging.getLogger("profd.capture")
 
@@ -120,10 +121,13 @@ class Planner:
         Nobody waits for what others run: these may execute programs all the time, or be thousands.
         """
         if not caller.admin:
-            owned = await in_thread(Holder.of(caller), self._table.owned, caller.uid, selector.pids)
+            owned = await in_thread(Holder.of(caller), self._owned, caller, selector)
             if self._suffices(caller, selector, owned):
                 return owned
-        return await in_thread(Holder.of(caller), self._table.snapshot)
+        return await in_thread(Holder.of(caller), lambda: _near(caller, self._table.snapshot()))
+
+    def _owned(self, caller: Caller, selector: Selector) -> Sequence[Process]:
+        return _near(caller, self._table.owned(caller.uid, selector.pids))
 
     def _suffices(self, caller: Caller, selector: Selector, owned: Sequence[Process]) -> bool:
         """Whether nothing of the answer is about others' processes, but for those that are named by pid."""
@@ -199,7 +203,8 @@ class Planner:
     async def _named_alone(self, caller: Caller, selector: Selector) -> Sequence[Process]:
         """The processes of these pids, and no look at any other."""
         # What is remembered spares a thread: where a core is busy, waiting for one takes milliseconds.
-        return await self._recalled(caller, selector) or await self._asked(caller, selector)
+        recalled = [] if caller.container else await self._recalled(caller, selector)
+        return recalled or await self._asked(caller, selector)
 
     async def _recalled(self, caller: Caller, selector: Selector) -> list[Process]:
         """The processes of these pids; none where any of them has to be looked at."""
@@ -221,11 +226,11 @@ class Planner:
         def lacks(found: Sequence[Process]) -> bool:
             return len(found) < len(selector.pids) and any(map(procfs.unanswering, selector.pids))
 
-        return await _until_all_answer(lambda: in_thread(Holder.of(caller), self._named, selector), lacks)
+        return await _until_all_answer(lambda: in_thread(Holder.of(caller), self._named, caller, selector), lacks)
 
-    def _named(self, selector: Selector) -> Sequence[Process]:
+    def _named(self, caller: Caller, selector: Selector) -> Sequence[Process]:
         found = (self._table.get(pid) for pid in selector.pids)
-        return [process for process in found if process is not None]
+        return _near(caller, [process for process in found if process is not None])
 
     async def _prepare(self, processes: Sequence[Process]) -> None:
         """Let sources look closer. One that fails says so in its offers."""
@@ -242,7 +247,8 @@ class Planner:
 
     async def _again(self, caller: Caller, processes: Sequence[Process]) -> list[Process]:
         """The same, as they are now; one that has ended meanwhile as it was."""
-        named = await in_thread(Holder.of(caller), self._named, Selector(pids=tuple(p.id.pid for p in processes)))
+        again = Selector(pids=tuple(process.id.pid for process in processes))
+        named = await in_thread(Holder.of(caller), self._named, caller, again)
         now = {process.id: process for process in self._as_seen_by(caller, named)}
         return [now.get(process.id, process) for process in processes]
 
@@ -364,6 +370,16 @@ async def _until_all_answer(
 def _by_pid(selector: Selector) -> bool:
     """Only processes that it names are meant."""
     return bool(selector.pids) and not selector.children
+
+
+def _near(caller: Caller, processes: Sequence[Process]) -> Sequence[Process]:
+    """The processes of the caller's container, where it is in one: root may have any uid of the host there, and has no
+    more than its container by that. Asks the processes: for a thread.
+    """
+    if not caller.container:
+        return processes
+    below = (process for process in processes if len(process.namespace_pids) > 1)
+    return [process for process in below if of_container(process.id.pid, caller.container)]
 
 
 def _as_asked(process: Process, asker: Asker | None) -> Process:

@@ -55,7 +55,7 @@ class Holder:
     @classmethod
     def of(cls, caller: Identity) -> Self:
         """Of a caller."""
-        return cls(caller.uid, caller.admin or caller.uid == os.geteuid())
+        return cls(caller.uid, caller.admin or caller.uid == os.geteuid() != 0)
 
     @classmethod
     def of_user(cls, uid: int) -> Self:

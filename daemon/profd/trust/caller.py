@@ -20,11 +20,12 @@ class Caller:
     uid: int
     gid: int
     user: str
-    admin: bool  # root, or a member of the admin group: all processes, all traces
+    admin: bool  # the host's root, or a member of the admin group on the host: all processes, all traces
     pid: int
     groups: tuple[int, ...] = ()
     start_ticks: int = 0
     host_pids: bool = False  # it names processes by the pids that we see
+    container: int = 0  # of `trust.namespaces.container`, whose processes alone it may have; 0: the host
 
     def may_connect(self, group: int | None) -> bool:
         """Whether this group is the caller's (None: everybody's). It is asked of users, as by the sockets' files."""

@@ -8,15 +8,17 @@ on, is judged by what it was then.
 from __future__ import annotations
 
 import ctypes
+import os
 import socket
 from typing import Final
 
 from profd.kernel import names, nobody
-from profd.kernel.peer import Peer
+from profd.kernel.peer import Peer, pidfd_of
+from profd.kernel.pidfd import has_ended
 from profd.targets import procfs
 from profd.targets.starts import starts
 from profd.trust.caller import Caller
-from profd.trust.namespaces import shares_pids
+from profd.trust.namespaces import UNREADABLE, container, shares_pids
 
 _SO_PEERGROUPS: Final = 59
 _GROUPS_MAX: Final = 65_536  # NGROUPS_MAX of Linux
@@ -34,10 +36,24 @@ def caller_of(sock: socket.socket, peer: Peer, admin_group: str) -> Caller:
     started = start_ticks(pid)
     if not started and procfs.unanswering(pid):
         raise SilentProcess(procfs.silence(pid))
-    groups = _groups(sock)
-    # A streamer is in the group that may connect, which may be the admins'.
+    groups, within = _groups(sock), _container(sock, peer)
+    # A streamer is in the group that may connect, which may be the admins'. In a container without a user namespace
+    # root has the host's uid, and the groups that it wants, and need not be allowed anything of the host.
     admin = uid == 0 or (uid != nobody.STREAMER and _is_member(uid, gid, groups, admin_group))
-    return Caller(uid, gid, names.user_name(uid), admin, pid, groups, started, shares_pids(pid))
+    return Caller(uid, gid, names.user_name(uid), admin and not within, pid, groups, started, shares_pids(pid), within)
+
+
+def _container(sock: socket.socket, peer: Peer) -> int:
+    """Of whoever connected; UNREADABLE, too, where another process may have the pid by now."""
+    try:
+        pidfd = pidfd_of(sock, peer)
+        try:
+            found = container(peer.pid)
+            return UNREADABLE if has_ended(pidfd) else found
+        finally:
+            os.close(pidfd)
+    except OSError:
+        return UNREADABLE
 
 
 def start_ticks(pid: int) -> int:

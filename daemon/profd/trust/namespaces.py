@@ -67,6 +67,14 @@ def translate_pids(caller: Caller, pids: Sequence[int]) -> list[int]:
     return [known[pid] for pid in pids]
 
 
+def of_container(pid: int, inode: int) -> bool:
+    """Whether a process is in this one, of `container`."""
+    try:
+        return container(pid) == inode
+    except OSError:
+        return False
+
+
 def container(pid: int) -> int:
     """The container of a process, among those that share its uid: the pid namespace right below ours that it is in.
 

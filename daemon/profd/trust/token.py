@@ -71,6 +71,7 @@ class Tokens:
             "groups": self._carried(caller.groups),
             "start": caller.start_ticks,
             "host_pids": caller.host_pids,
+            "container": caller.container,
             "expires": self._clock() + self.lifetime_seconds,
         }
         body = base64.urlsafe_b64encode(json.dumps(payload, separators=(",", ":")).encode())
@@ -134,6 +135,7 @@ class Tokens:
             groups=tuple(payload["groups"]),
             start_ticks=payload["start"],
             host_pids=payload["host_pids"],
+            container=payload["container"],
         )
         self._verified[untrusted] = caller, payload["expires"]
         return self._verified[untrusted]

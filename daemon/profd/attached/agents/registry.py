@@ -35,7 +35,7 @@ from profd.errors import BadInput
 from profd.fairness.rare_line import RareLine
 from profd.fairness.shares import Holder, Refused, Share, Shares
 from profd.kernel.freeing import let_go
-from profd.kernel.peer import Peer
+from profd.kernel.peer import Peer, pidfd_of
 from profd.kernel.pidfd import has_ended
 from profd.limits import (
     AGENT_HELLO_SECONDS,
@@ -54,7 +54,6 @@ from profd.trust.identify import start_ticks
 from profd.trust.namespaces import container
 
 REQUESTS: Final = "request"  # what this daemon takes of agents beside the first build's
-_SO_PEERPIDFD: Final = 77  # Linux 6.5
 ATTACHED: Final = Share(
     *("attached", "attached processes", AGENTS_PER_UID_MAX, AGENTS_MAX, AGENTS_RESERVED, AGENT_TRY_AGAIN_SECONDS)
 )
@@ -173,7 +172,7 @@ class AgentRegistry:
             self._refuse(connection, f"{AGENT_PEERS_WAITING_MAX} of your processes wait to be identified: try again")
             return
         try:
-            pidfd = _pidfd(connection, peer)
+            pidfd = pidfd_of(connection, peer)
         except OSError as error:
             self._refuse(connection, _unseen(error))
             return
@@ -402,16 +401,6 @@ class _Greeting:
 
 def _not_yet(agent: Agent, wish: Wish) -> None:
     agent.tell_granted(wish.number, why="profd is starting: ask again in a moment")
-
-
-def _pidfd(connection: socket.socket, peer: Peer) -> int:
-    """A pidfd of who connected. OSError if it cannot be seen."""
-    if peer.pid <= 0:
-        raise OSError(0, "it is in another pid namespace")
-    try:
-        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-    except OSError:
-        return os.pidfd_open(peer.pid)
 
 
 def _identify(peer: Peer, pidfd: int) -> Identified:

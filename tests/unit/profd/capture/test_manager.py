@@ -330,6 +330,8 @@ class TestSwitch:
     async def test_is_for_admins(self, rig: Rig, manager: CaptureManager) -> None:
         with pytest.raises(Denied):
             manager.set_enabled(ALICE, False)
+        with pytest.raises(Denied, match="of the host"):  # of a container, where it has the uid of the daemon's user
+            manager.set_enabled(replace(ROOT, admin=False), False)
         assert rig.audit.lines == []  # the call's refusal is, once
 
     async def test_is_also_for_who_runs_the_daemon(

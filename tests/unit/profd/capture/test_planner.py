@@ -55,6 +55,21 @@ async def test_an_admin_is_restricted_by_nothing() -> None:
         assert [(p.private, p.unrestricted) for p in seen] == [(True, unrestricted)] * 3
 
 
+async def test_who_is_in_a_container_has_its_processes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may have any uid there. What is remembered of others' counts as little as what is looked at."""
+    levels = {100: (), 101: (101, 7), 102: (102, 7)}
+    table = FakeTable([process(pid, namespace_pids=(pid, *below[1:])) for pid, below in levels.items()])
+    monkeypatch.setattr(module, "of_container", lambda pid, container: (pid, container) == (101, 4711))
+    planner = Planner([FakeSource()], table, FixedHeadroom(), ManagerSettings("host"), {})
+    within = replace(ALICE, container=4711)
+    for selector in (Selector(), Selector(users=("alice",)), Selector(pids=(100, 101, 102))):
+        found = await planner.processes(within, selector)
+        assert [p.id.pid for p in (*found.allowed, *found.forbidden)] == [101]
+    plans = await planner.estimate(within, request(100, 101))
+    assert [(plan.target.pid, plan.process is None) for plan in plans] == [(101, False), (100, True)]
+    assert [p.id.pid for p in (await planner.processes(ALICE, Selector())).allowed] == [100, 101, 102]
+
+
 async def test_processes_that_say_they_are_of_anothers_job_are_none_of_its_users_capture() -> None:
     """Of an admin's they are; where they are too many the sentence says how to leave them out."""
     liars = [process(200 + each, uid=51001, user="aaron", job="77") for each in range(CAPTURE_TARGETS_MAX)]

@@ -335,3 +335,24 @@ def test_admin_group_by_the_kernels_word(uid: int, admin: bool) -> None:
                 connection.send(b"x")
             process.communicate()
     assert [caller.admin for caller in found] == [admin, False, False]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a pid namespace here")
+def test_root_of_a_container_is_no_admin(folder: Path) -> None:
+    """Nor whoever has the admin group there: root of it may take any. Whose process has ended is not known to be of the
+    host.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(folder / "c"))
+        listener.listen()
+        connect = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1])"
+        command = [sys.executable, "-c", f"{connect}; s.recv(1)", str(folder / "c")]
+        process = subprocess.Popen(["unshare", "--pid", "--fork", *command])
+        connection, _ = listener.accept()
+        with connection:
+            caller = caller_of(connection, peer_of(connection), grp.getgrgid(os.getgid()).gr_name)
+            connection.send(b"x")
+            process.communicate()
+            ended = caller_of(connection, peer_of(connection), "")
+    assert (caller.uid, caller.admin, caller.container > 0) == (0, False, True)
+    assert (ended.uid, ended.admin) == (0, False)

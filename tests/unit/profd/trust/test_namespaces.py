@@ -104,6 +104,8 @@ def test_what_a_container_makes_is_that_container(container: tuple[int, int, int
     assert namespaces.container(os.getpid()) == 0
     with pytest.raises(OSError, match="No such"):
         namespaces.container(1 << 30)
+    pids = (first, nested, os.getpid(), 1 << 30)
+    assert [namespaces.of_container(pid, inode) for pid in pids] == [True, True, False, False]
 
 
 def test_pid_that_is_not_in_the_container(container: tuple[int, int, int]) -> None:
