@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 from profproto.v1 import capture_pb2 as pb
 from profproto.v1 import trace_pb2
 from profproto.v1.capture_pb2_grpc import CaptureServiceStub
@@ -181,10 +182,15 @@ class Captures:
 
 
 def sources(daemon: RunningDaemon, pid: int) -> list[str]:
-    """What the daemon could record this process with."""
+    """What the daemon could record this process with. Nothing where it has not answered, as on a busy host."""
     stub = daemon.stub(CaptureServiceStub)
     request = pb.ListTargetsRequest(selector=pb.Selector(pids=[pid]))
-    found = stub.ListTargets(request, metadata=daemon.metadata(), timeout=WAIT_SECONDS)
+    try:
+        found = stub.ListTargets(request, metadata=daemon.metadata(), timeout=WAIT_SECONDS)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.NOT_FOUND and "does not answer" in str(error.details()):
+            return []
+        raise
     return [source for target in found.targets for source in target.sources]
 
 

@@ -20,6 +20,7 @@ from profproto.v1.capture_pb2_grpc import CaptureServiceStub
 from profproto.v1.trace_pb2_grpc import TraceServiceStub
 
 from tests.support import python_jobs
+from tests.support.attached import sources
 from tests.support.captures import needs_ptrace
 from tests.support.daemon import RunningDaemon, running_daemon, start_daemon
 from tests.support.torch_jobs import needs_torch, torch_job
@@ -106,7 +107,7 @@ def test_a_python_process(daemon: RunningDaemon) -> None:
 def test_a_torch_process(daemon: RunningDaemon, tmp_path: Path) -> None:
     captures = Captures(daemon)
     with torch_job("train", tmp_path, socket_dir=daemon.kineto_dir) as job:
-        until(lambda: "kineto" in sources(captures, job.pid), "torch registers")
+        until(lambda: "kineto" in sources(daemon, job.pid), "torch registers")
         capture = captures.start(job.pid, source="kineto", force=True, memory=True)
         busy = captures.start(job.pid, source="pyspy")
         if not captures.get(capture.id).HasField("finished_ns"):  # it was held all the time then
@@ -118,11 +119,6 @@ def test_a_torch_process(daemon: RunningDaemon, tmp_path: Path) -> None:
     assert target.events > 100
     assert [line.partition(":")[0] for line in target.not_honoured] == ["memory"]
     assert [phase.name for phase in target.waterfall][-2:] == ["decode", "store"]
-
-
-def sources(captures: Captures, pid: int) -> list[str]:
-    listed = captures.call("ListTargets", pb.ListTargetsRequest(selector=pb.Selector(pids=[pid])))
-    return list(listed.targets[0].sources)
 
 
 @needs_ptrace

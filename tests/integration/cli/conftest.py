@@ -101,6 +101,6 @@ def trainer(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[in
 
 
 def sources_of(host: Host, pid: int) -> list[str]:
-    """The sources that `profctl ps` names for a process."""
-    (target,) = [target for target in host.profctl("ps", "--json").json if target["pid"] == pid]
-    return list(target["sources"])
+    """The sources that `profctl ps` names for a process; on a busy host a list may miss it."""
+    listed = host.profctl("ps", "--json").json
+    return [source for target in listed if target["pid"] == pid for source in target["sources"]]

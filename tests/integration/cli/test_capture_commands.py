@@ -279,7 +279,7 @@ def test_show_of_a_capture_that_has_no_trace(host, program):
 
 
 def test_sources_of_the_program(host, program):
-    assert sources_of(host, program) == ["pyspy"]
+    assert until(lambda: sources_of(host, program), "it is listed") == ["pyspy"]
 
 
 @needs_ptrace

@@ -19,6 +19,7 @@ from tests.support.attached import (
     whole,
 )
 from tests.support.daemon import RunningDaemon, running_daemon
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def test_a_hostile_agent_harms_nobody_else(daemon: RunningDaemon, tmp_path: Path
         try:
             assert hostile.stdout is not None
             assert hostile.stdout.readline() == "ready\n"
-            assert "sdk" in sources(daemon, hostile.pid)  # under its own pid, whatever it says
+            until(lambda: "sdk" in sources(daemon, hostile.pid), "it is known under its own pid, whatever it says")
             capture = captures.start(hostile.pid, source="sdk")
             [good] = captures.record(job.pid).targets
             [bad] = captures.ended(capture.id).targets

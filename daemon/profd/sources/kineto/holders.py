@@ -5,6 +5,7 @@ ourselves.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from pathlib import Path
 from typing import Final
@@ -20,11 +21,12 @@ def holder(name: str) -> str:
     if inode is None:
         return "an unknown process"
     link = f"socket:[{inode}]"
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        if _has(pid, link):
-            command = procfs.read(Path("/proc", pid, "comm"), 64) or b""
-            return f"pid {pid} ({procfs.printable(command.strip(), 32)})"
-    return "a process that we may not look into"
+    found = [pid for pid in filter(str.isdecimal, os.listdir("/proc")) if _has(pid, link)]
+    if not found:
+        return "a process that we may not look into"
+    pid = min(found, key=_began)  # not a child of it, which has its descriptors for a moment
+    command = procfs.read(Path("/proc", pid, "comm"), 64) or b""
+    return f"pid {pid} ({procfs.printable(command.strip(), 32)})"
 
 
 def keeper(directory: Path) -> str:
@@ -48,6 +50,11 @@ def _inode(name: str) -> int | None:
         if len(fields) == 8 and fields[7] == os.fsencode(name) and fields[6].isdigit():
             return int(fields[6])
     return None
+
+
+def _began(pid: str) -> float:
+    stat = procfs.stat_of(int(pid))
+    return math.inf if stat is None else stat.start_ticks
 
 
 def _has(pid: str, link: str) -> bool:

@@ -108,18 +108,22 @@ class Child:
             self.end(kill=True)
             raise _silence(error) from error
         except asyncio.CancelledError:
-            self.end(kill=True)  # its answer would be taken for that of the next question
+            self._kill()  # its answer would be taken for that of the next question; that it is silent nobody knows
+            self.end()
             raise
 
     def end(self, *, kill: bool = False) -> None:
-        """Let the process end, or kill it; waits for nothing. Safe to repeat."""
+        """Let the process end, or give it up: it is killed. Waits for nothing. Safe to repeat."""
         if kill:
             self.given_up = True
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._kill()
         if not self.over:
             self.over_since = time.monotonic()
             self._conversation.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def gone(self) -> bool:
         """Whether the process has ended; closes its pidfd then. For one that is `over`."""

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from profd import limits
 from profd.kernel import opening
-from profd.sources.kineto import wire
+from profd.sources.kineto import holders, wire
 from profd.sources.kineto.endpoints import SO_TIMESTAMPNS, AbstractEndpoint, DirectoryEndpoint, ModeOff
 from profd.sources.kineto.registry import HandOut, Pending, Registered
 from profd.sources.kineto.socket_thread import SocketThread
@@ -352,6 +352,18 @@ async def test_directories_that_cannot_serve(folder, tmp_path) -> None:
     (folder / "link").symlink_to(tmp_path)
     with pytest.raises(ModeOff, match="cannot be used"):
         await DirectoryEndpoint.open(folder / "link")
+
+
+def test_a_holders_child_is_not_the_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the descriptors, as what looks at processes has for a moment; its pid is lower once these begin anew."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(folder / "it"))
+        child = [sys.executable, "-c", "input()"]
+        with subprocess.Popen(child, stdin=subprocess.PIPE, pass_fds=[sock.fileno()]) as job:
+            with monkeypatch.context() as lower:
+                lower.setattr(os, "listdir", lambda path: [str(job.pid), str(os.getpid())])
+                assert holders.holder(str(folder / "it")).startswith(f"pid {os.getpid()} (")
+            job.communicate(b"\n")
 
 
 async def test_address_taken_over_is_noticed_and_not_removed(folder) -> None:

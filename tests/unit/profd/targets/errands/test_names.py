@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from profd.kernel.opening import open_known
 from profd.targets.errands import calls, names, office
-from profd.targets.errands.child import Unanswered
+from profd.targets.errands.child import Child, Unanswered
 from profd.targets.errands.office import Errands
 
 from tests.support import bpf
@@ -54,6 +57,28 @@ async def test_a_name_is_made(errands: Errands, sock: socket.socket, folder: Pat
         client.sendto(b"x", str(path))
         assert sock.recv(2) == b"x"
     await eventually(lambda: errands.statistics() == {"processes": 0, "stuck": 0})
+
+
+async def test_a_question_that_nobody_waits_for_any_more_is_no_lock_that_somebody_keeps(
+    errands: Errands, sock: socket.socket, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the sweep of a source that closes: on a busy host its process has not ended when the next name is made."""
+    say = Child.say
+
+    async def stopped(child: Child, *question: Any) -> None:
+        os.kill(child.pid, signal.SIGSTOP)
+        await say(child, *question)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Child, "say", stopped)
+        sweeping = asyncio.create_task(names.sweep(folder, "x", 0.0, 10, errands))
+        await eventually(lambda: any(child.lock.locked() for some in errands._holding.values() for child in some))
+        sweeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sweeping
+        slow.setattr(Child, "say", say)
+        slow.setattr(Child, "gone", lambda child: False)
+        await names.bind(sock, folder / "it", office=errands)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root serves everybody")
