@@ -14,7 +14,10 @@ from profd.gpu.lease_keeper import LeaseKeeper
 from profd.model.capture import State
 from profd.sources.base import Session
 from profd.sources.kineto.source import KinetoSource
+from profd.targets.errands.office import errands
 from profd.targets.table import ProcessTable
+
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -29,6 +32,8 @@ def socket_dir() -> Iterator[Path]:
 async def source(socket_dir: Path, tmp_path: Path) -> AsyncIterator[KinetoSource]:
     state = tmp_path / "state"
     state.mkdir()
+    # What an earlier test's names were asked of, and did not answer, would say that somebody keeps the lock of ours.
+    await eventually(lambda: all(child.gone() for child in errands._over))
     leases = LeaseKeeper(DeathWatch(ProcessTable()))
     source = KinetoSource(socket_dir, abstract=False, state_dir=state, leases=leases)
     await source.open()
