@@ -249,3 +249,7 @@ class FrameReader:
 
     def feed(self, piece: bytes) -> list[tuple[int, int, int, int]]:
         """Frames whose header ends in this piece: length, type, flags, stream. Raises ValueError: it is no HTTP/2."""
+
+    @property
+    def most_fields(self) -> int:
+        """Fields of the header block that has had the most."""

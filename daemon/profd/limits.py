@@ -127,6 +127,7 @@ CONNECTIONS_ANSWERED_PER_UID_MAX: Final = 4  # beyond these that are told why th
 CONNECTIONS_ANSWERED_MAX: Final = 64
 CONNECTION_BEGIN_SECONDS: Final = 10.0  # from connect() to the first frame of HTTP/2; from a header block to its end
 HEADER_BLOCK_BYTES_MAX: Final = 64 * 1024  # of one call, in however many frames: gRPC takes 40 KiB (rpc/server.py)
+HEADER_FIELDS_MAX: Final = 128  # of one call: a client of ours sends ten; each can be a byte, and cost as one of 4 KiB
 CONNECTION_END_SECONDS: Final = 10.0  # from the end of one side to that of the connection
 STREAMS_PER_SECOND: Final = 200.0  # of one user: twice CALLS_PER_SECOND, so that who asks for more is told so
 STREAMS_BURST: Final = 1000  # CALLS_BURST, and as many streamers' calls as there are after a restart

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <vector>
@@ -41,6 +42,7 @@ void open_door(Door* self, const std::string& server, nb::object limits, nb::byt
                           count("answered_each"),
                           count("answered_host"),
                           count("header_block_bytes"),
+                          count("header_fields"),
                           number("begin_seconds"),
                           number("end_seconds"),
                           rates(limits.attr("user")),
@@ -96,7 +98,8 @@ class FrameReader {
     for (Frames::Next next; (next = frames_.look(held_.data() + passed, held_.size() - passed)) != Frames::Next::MORE;) {
       if (next == Frames::Next::FOREIGN) throw nb::value_error("this is no HTTP/2");
       if (next == Frames::Next::BYTES) {
-        frames_.pass(frames_.size);
+        frames_.pass(held_.data() + passed, frames_.size);
+        if (frames_.begun()) most_fields_ = std::max(most_fields_, frames_.block_fields());
         passed += frames_.size;
         continue;
       }
@@ -108,10 +111,12 @@ class FrameReader {
     held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(passed));
     return found;
   }
+  std::size_t most_fields() const { return most_fields_; }
 
  private:
   Frames frames_;
   std::vector<std::uint8_t> held_;
+  std::size_t most_fields_ = 0;
 };
 
 }  // namespace
@@ -127,7 +132,10 @@ void bind_door(nb::module_& m) {
       .def("take", &take_connection, "connection"_a, "uid"_a, "free"_a)
       .def("close", &Door::close, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("counts", &door_counts);
-  nb::class_<FrameReader>(m, "FrameReader").def(nb::init<>()).def("feed", &FrameReader::feed, "piece"_a);
+  nb::class_<FrameReader>(m, "FrameReader")
+      .def(nb::init<>())
+      .def("feed", &FrameReader::feed, "piece"_a)
+      .def_prop_ro("most_fields", &FrameReader::most_fields);
 }
 
 }  // namespace profd::host

@@ -6,7 +6,7 @@
 //
 // What a client sends is untrusted. Buffers are bounded, turns are taken by user and then by connection, and nothing
 // here waits for anybody. The GIL is never needed. Of what gRPC would have to keep until its end has come, a header
-// block, there is a size and a time.
+// block, there is a size, a number of fields and a time.
 #pragma once
 
 #include <sys/types.h>
@@ -31,6 +31,7 @@ struct DoorLimits {
   int answered_each;     // connections beyond these that are told so, of one user
   int answered_host;     // and of all; the rest is closed at once
   int header_block_bytes;  // of one call's headers, in however many frames
+  int header_fields;       // the same: a byte can be one, of 4 KiB
   double begin_seconds;  // that a client has to say that it speaks HTTP/2, and from a header block's begin to its end
   double end_seconds;    // from the end of one side to that of the connection
   Allowance::Rates user, all;

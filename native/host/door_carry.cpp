@@ -108,7 +108,11 @@ bool Door::clear(Connection& connection) {
         ++counts_.foreign;
         return false;
       case Frames::Next::BYTES:
-        frames.pass(frames.size);
+        frames.pass(data, frames.size);
+        if (frames.block_fields() > static_cast<std::size_t>(limits_.header_fields)) {
+          ++counts_.foreign;
+          return false;
+        }
         connection.cleared += frames.size;
         watch_block(connection);
         break;

@@ -7,7 +7,8 @@ namespace profd::host {
 
 namespace {
 
-constexpr std::uint8_t END_HEADERS = 0x4;
+constexpr std::uint8_t END_HEADERS = 0x4, PADDED = 0x8, PRIORITY = 0x20;
+constexpr std::size_t PRIORITY_BYTES = 5;
 constexpr char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 Frame header_of(const std::uint8_t* data) {
@@ -33,19 +34,28 @@ Frames::Next Frames::look(const std::uint8_t* data, std::size_t bytes) {
   // RFC 9113, 3.4: a client's preface ends with SETTINGS; 6.2: HEADERS are a stream's.
   if (first_ && frame.type != SETTINGS) return Next::FOREIGN;
   if (frame.type == HEADERS && frame.stream == 0) return Next::FOREIGN;
+  // No client of gRPC pads headers, and gRPC takes the padding for fields: two readers of it would count two numbers.
+  if (frame.type == HEADERS && (frame.flags & PADDED) != 0) return Next::FOREIGN;
   // 6.10: a header block is CONTINUATION of the same stream until its end, and nothing else is.
   if ((frame.type == CONTINUATION) != in_block()) return Next::FOREIGN;
   if (in_block() && frame.stream != block_stream_) return Next::FOREIGN;
   return Next::HEADER;
 }
 
-void Frames::pass(std::size_t bytes) {
+void Frames::pass(const std::uint8_t* data, std::size_t bytes) {
   if (preface_ > 0) {
     preface_ -= bytes;
   } else {
+    if (in_block()) count_fields(data, bytes);
     body_ -= static_cast<std::uint32_t>(bytes);
     end_block();
   }
+}
+
+void Frames::count_fields(const std::uint8_t* data, std::size_t bytes) {
+  const std::size_t skipped = std::min(priority_, bytes);
+  priority_ -= skipped;
+  fields_.feed(data + skipped, bytes - skipped);
 }
 
 std::size_t Frames::block_bytes() const {
@@ -56,6 +66,8 @@ void Frames::pass_header() {
   body_ = frame.length;
   first_ = false;
   if (frame.type != HEADERS && frame.type != CONTINUATION) return;
+  if (!in_block()) fields_ = {};
+  priority_ = frame.type == HEADERS && (frame.flags & PRIORITY) != 0 ? PRIORITY_BYTES : 0;
   block_ = block_bytes();
   block_stream_ = frame.stream;
   block_ends_ = (frame.flags & END_HEADERS) != 0;

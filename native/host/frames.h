@@ -1,10 +1,12 @@
 // HTTP/2's frames, as far as it takes to count them: what a client sends is a preface, then frames of a header of nine
-// bytes and a body. Nothing within a body is looked at. What belongs to one header block (HEADERS, then CONTINUATION
+// bytes and a body. Within a body nothing is looked at but how many fields a header block has. What belongs to one header block (HEADERS, then CONTINUATION
 // until one says that it is the last) is added up: a server keeps all of it until its end has come.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "header_fields.h"
 
 namespace profd::host {
 
@@ -30,8 +32,8 @@ class Frames {
 
   // What stands at the front of these bytes.
   Next look(const std::uint8_t* data, std::size_t bytes);
-  // So many of those that `look` called BYTES were passed.
-  void pass(std::size_t bytes);
+  // These, of those that `look` called BYTES, are passed.
+  void pass(const std::uint8_t* data, std::size_t bytes);
   void pass_header();
 
   bool begun() const { return preface_ == 0; }  // the whole preface has been passed
@@ -39,6 +41,8 @@ class Frames {
   bool in_block() const { return block_stream_ != 0; }
   // Bytes of the block that `frame` begins or goes on with, its own among them; 0 where it is of none.
   std::size_t block_bytes() const;
+  // Fields of the block whose bytes were passed last.
+  std::size_t block_fields() const { return fields_.count(); }
 
   Frame frame{};
   std::size_t size = 0;
@@ -49,9 +53,12 @@ class Frames {
   std::uint32_t body_ = 0;               // of the frame that was passed last
   std::uint32_t block_stream_ = 0;       // whose header block has not ended; 0: none
   std::size_t block_ = 0;                // bytes of it, in frames that were passed
+  HeaderFields fields_;
+  std::size_t priority_ = 0;             // bytes of one that are still to come, in front of the fields
   bool block_ends_ = false;              // with the body of the frame that was passed last
   bool first_ = true;
 
+  void count_fields(const std::uint8_t* data, std::size_t bytes);
   void end_block();
 };
 

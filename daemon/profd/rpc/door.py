@@ -50,6 +50,7 @@ class Limits:
     answered_each: int = limits.CONNECTIONS_ANSWERED_PER_UID_MAX
     answered_host: int = limits.CONNECTIONS_ANSWERED_MAX
     header_block_bytes: int = limits.HEADER_BLOCK_BYTES_MAX
+    header_fields: int = limits.HEADER_FIELDS_MAX
     begin_seconds: float = limits.CONNECTION_BEGIN_SECONDS
     end_seconds: float = limits.CONNECTION_END_SECONDS
     user: DoorRates = DoorRates(
@@ -70,7 +71,7 @@ class ConnectionCounts:
     open: int = 0
     refused: int = 0
     throttled: int = 0  # times that one had to wait
-    foreign: int = 0  # spoke no HTTP/2, or sent a header block that is too large or had no end
+    foreign: int = 0  # spoke no HTTP/2, or sent a header block that is too large, of too many fields, or had no end
 
 
 class Entrance:

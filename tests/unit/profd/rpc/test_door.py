@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from profd._host import Door
+from profd.limits import HEADER_FIELDS_MAX
 from profd.rpc.door import DoorRates, Entrance, Limits, refusal
 
 from tests.support import http2
@@ -29,6 +30,7 @@ PLENTY = DoorRates(MUCH, MUCH, MUCH, MUCH)
 NOTHING_MORE = 1e-6  # a second
 FREE = Limits(each=100, host=1000, user=PLENTY, all=PLENTY)
 REFUSAL = refusal(3, "of one user")
+FIELD = b"\x10\x01a\x7f\xe3\x06" + bytes(994)  # of a header block: 1000 bytes
 
 pytestmark = pytest.mark.slow
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
@@ -192,11 +194,12 @@ def test_who_says_nothing_is_let_go_of(rig_of: Callable[[Limits], Rig]) -> None:
     assert received(server, 17)
 
 
-PIECE = http2.frame(http2.CONTINUATION, 0, 1, bytes(1000))
+PIECE = http2.frame(http2.CONTINUATION, 0, 1, FIELD)
+EARLIER = b"\xbe"  # the field that was kept last, once more
 
 
 @pytest.mark.parametrize(
-    "sent", [PIECE * 70, http2.frame(http2.CONTINUATION, 4, 1, bytes(70_000))], ids=["many", "large"]
+    "sent", [PIECE * 70, http2.frame(http2.CONTINUATION, 4, 1, PIECE[9:] * 70)], ids=["many", "large"]
 )
 def test_a_header_block_has_a_most(rig: Rig, sent: bytes) -> None:
     client, server = rig.begun()
@@ -208,6 +211,19 @@ def test_a_header_block_has_a_most(rig: Rig, sent: bytes) -> None:
     with suppress(BrokenPipeError):
         client.sendall(begin + sent)
     assert len(rest(server)) < (1 << 16) + 70 * http2.HEADER_BYTES
+    assert rest(client) == b""
+    assert rig.counts("foreign") == 1
+
+
+def test_a_header_block_has_so_many_fields(rig: Rig) -> None:
+    client, server = rig.begun()
+    fields = EARLIER * HEADER_FIELDS_MAX
+    sent = http2.frame(http2.HEADERS, 0, 1, fields[:100]) + http2.frame(http2.CONTINUATION, 4, 1, fields[100:])
+    client.sendall(sent * 2)  # of each block anew
+    assert received(server, 2 * len(sent)) == sent * 2
+    # WHEN a block has more THEN both sides are ended, and nothing of what was too much has passed
+    client.sendall(http2.frame(http2.HEADERS, 4, 3, fields + EARLIER * 60_000)[: 1 << 14])
+    assert len(rest(server)) <= http2.HEADER_BYTES
     assert rest(client) == b""
     assert rig.counts("foreign") == 1
 
@@ -446,7 +462,7 @@ def test_nothing_of_a_flood_is_lost(rig_of: Callable[[Limits], Rig]) -> None:
         http2.frame(http2.SETTINGS),
         http2.frame(http2.DATA, 0, 1),
         http2.frame(http2.DATA, 0, 1, bytes(1100)),
-        http2.call("/x", 1, flags=0) + http2.frame(http2.CONTINUATION, 4, 1, bytes(1000)),
+        http2.call("/x", 1, flags=0) + http2.frame(http2.CONTINUATION, 4, 1, FIELD),
     ],
     ids=["ping", "settings", "data", "just no small data", "continuation"],
 )

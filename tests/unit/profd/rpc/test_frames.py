@@ -14,6 +14,7 @@ from tests.support import http2
 streams = st.integers(0, 2**31 - 1)
 first = st.builds(http2.frame, st.just(http2.SETTINGS), st.integers(0, 255), streams, st.binary(max_size=40))
 flags = st.integers(0, 255)
+unpadded = flags.map(lambda some: some & ~http2.PADDED)
 
 
 def header_block(stream: int, pieces: list[bytes], flags: int) -> bytes:
@@ -25,7 +26,7 @@ def header_block(stream: int, pieces: list[bytes], flags: int) -> bytes:
 
 
 headers = st.builds(
-    header_block, st.integers(1, 2**31 - 1), st.lists(st.binary(max_size=60), min_size=1, max_size=4), flags
+    header_block, st.integers(1, 2**31 - 1), st.lists(st.binary(max_size=60), min_size=1, max_size=4), unpadded
 )
 of_blocks = (http2.HEADERS, http2.CONTINUATION)
 others = st.builds(
@@ -102,3 +103,59 @@ def test_whatever_follows_the_preface_fuzz(data: bytes, places: list[int]) -> No
 def test_what_is_no_http2(sent: bytes) -> None:
     with pytest.raises(ValueError, match="no HTTP/2"):
         FrameReader().feed(sent)
+
+
+def number(first: int, bits: int, value: int) -> bytes:
+    """An integer of HPACK (RFC 7541, 5.1)."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes([first | value])
+    rest, said = value - most, bytes([first | most])
+    while rest >= 0x80:
+        rest, said = rest >> 7, said + bytes([rest & 0x7F | 0x80])
+    return said + bytes([rest])
+
+
+texts = st.builds(
+    lambda squeezed, text: number(0x80 if squeezed else 0, 7, len(text)) + text,
+    *(st.booleans(), st.one_of(st.binary(max_size=8), st.integers(120, 300).map(bytes))),
+)
+known = st.integers(1, 10_000).map(lambda index: number(0x80, 7, index))
+sizes = st.integers(0, 4096).map(lambda size: number(0x20, 5, size))
+kinds = st.sampled_from([(0x40, 6), (0x00, 4), (0x10, 4)])  # kept, not kept, never
+named = st.builds(lambda kind, index, value: number(kind[0], kind[1], index) + value, kinds, st.integers(1, 300), texts)
+spelled = st.builds(lambda kind, name, value: number(kind[0], kind[1], 0) + name + value, kinds, texts, texts)
+fields = st.lists(st.one_of(known, sizes, named, spelled), min_size=1, max_size=12)
+places = st.lists(st.integers(0, 10**6), max_size=8)
+
+
+def most_fields(pieces: list[bytes]) -> int:
+    reader = FrameReader()
+    for piece in pieces:
+        reader.feed(piece)
+    return reader.most_fields
+
+
+@given(st.lists(fields, min_size=1, max_size=3), places, places, st.booleans())
+def test_fields_property_of_frames_and_pieces_cut_anywhere(
+    blocks: list[list[bytes]], frames_at: list[int], pieces_at: list[int], priority: bool
+) -> None:
+    sent = http2.BEGIN
+    for at, block in enumerate(blocks):
+        first, *more = cut(b"".join(block), frames_at)
+        pieces = [bytes(5) + first if priority else first, *more]
+        sent += header_block(2 * at + 1, pieces, http2.PRIORITY if priority else 0) + http2.frame(
+            http2.DATA, 0, 1, b"x"
+        )
+    assert most_fields(cut(sent, pieces_at)) == max(map(len, blocks))
+
+
+def test_a_number_without_an_end_is_more_than_any_block_may_have() -> None:
+    for endless in (b"\xff" + b"\x80" * 9, b"\x00\x01a\x7f" + b"\xff" * 9):
+        assert most_fields([http2.BEGIN + http2.frame(http2.HEADERS, http2.END_HEADERS, 1, endless)]) > 1 << 32
+
+
+def test_headers_with_padding_are_none_of_a_client_of_grpc() -> None:
+    reader = FrameReader()
+    with pytest.raises(ValueError, match="no HTTP/2"):
+        reader.feed(http2.BEGIN + http2.frame(http2.HEADERS, http2.PADDED, 1, b"\x00\x82"))
