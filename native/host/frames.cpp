@@ -36,6 +36,8 @@ Frames::Next Frames::look(const std::uint8_t* data, std::size_t bytes) {
   if (frame.type == HEADERS && frame.stream == 0) return Next::FOREIGN;
   // No client of gRPC pads headers, and gRPC takes the padding for fields: two readers of it would count two numbers.
   if (frame.type == HEADERS && (frame.flags & PADDED) != 0) return Next::FOREIGN;
+  // 6.3: a priority is whole in its frame. gRPC would take what is missing of it from the next one.
+  if (frame.type == HEADERS && (frame.flags & PRIORITY) != 0 && frame.length < PRIORITY_BYTES) return Next::FOREIGN;
   // 6.10: a header block is CONTINUATION of the same stream until its end, and nothing else is.
   if ((frame.type == CONTINUATION) != in_block()) return Next::FOREIGN;
   if (in_block() && frame.stream != block_stream_) return Next::FOREIGN;

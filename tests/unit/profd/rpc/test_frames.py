@@ -14,7 +14,7 @@ from tests.support import http2
 streams = st.integers(0, 2**31 - 1)
 first = st.builds(http2.frame, st.just(http2.SETTINGS), st.integers(0, 255), streams, st.binary(max_size=40))
 flags = st.integers(0, 255)
-unpadded = flags.map(lambda some: some & ~http2.PADDED)
+plain = flags.map(lambda some: some & ~(http2.PADDED | http2.PRIORITY))  # of headers
 
 
 def header_block(stream: int, pieces: list[bytes], flags: int) -> bytes:
@@ -26,7 +26,7 @@ def header_block(stream: int, pieces: list[bytes], flags: int) -> bytes:
 
 
 headers = st.builds(
-    header_block, st.integers(1, 2**31 - 1), st.lists(st.binary(max_size=60), min_size=1, max_size=4), unpadded
+    header_block, st.integers(1, 2**31 - 1), st.lists(st.binary(max_size=60), min_size=1, max_size=4), plain
 )
 of_blocks = (http2.HEADERS, http2.CONTINUATION)
 others = st.builds(
@@ -159,3 +159,10 @@ def test_headers_with_padding_are_none_of_a_client_of_grpc() -> None:
     reader = FrameReader()
     with pytest.raises(ValueError, match="no HTTP/2"):
         reader.feed(http2.BEGIN + http2.frame(http2.HEADERS, http2.PADDED, 1, b"\x00\x82"))
+
+
+def test_a_priority_that_goes_on_in_the_next_frame_is_refused() -> None:
+    """gRPC would take it from there, and read other fields than were counted."""
+    reader = FrameReader()
+    with pytest.raises(ValueError, match="no HTTP/2"):
+        reader.feed(http2.BEGIN + http2.frame(http2.HEADERS, http2.PRIORITY, 1, bytes(3)))
