@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.integration.troubles.test_troubles import (  # noqa: F401 - host is a
 )
 from tests.support.waiting import until
 
+CAPTURES_SECONDS: Final = 600.0  # for as many as it takes: at load 40 each takes half a minute
+
 TROUBLES = [name for name, label in labels("attached").items() if label.test.endswith("test_waits.py")]
 
 
@@ -25,7 +28,7 @@ TROUBLES = [name for name, label in labels("attached").items() if label.test.end
 def test_what_the_program_waits_for_is_named(host: Host, program: str) -> None:  # noqa: F811
     """On a host that is busier than the program waits, another capture."""
     with attached(host, program) as pid:
-        answer = until(lambda: named(sampled(host, pid), program), "the cause is named")
+        answer = until(lambda: named(sampled(host, pid), program), "the cause is named", CAPTURES_SECONDS)
     assert not re.search(r"Node\.__init__ \(collector\.py:\d+\) takes", answer)
 
 
