@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
 import pytest
 
@@ -11,6 +10,7 @@ from tests.corpus.answers import labels
 from tests.integration.cli.conftest import Host
 from tests.integration.torch_observer.conftest import torch_builds  # noqa: F401 - a fixture
 from tests.integration.troubles.test_troubles import (  # noqa: F401 - host is a fixture
+    CAPTURES_SECONDS,
     attached,
     host,
     names_the_cause,
@@ -18,8 +18,6 @@ from tests.integration.troubles.test_troubles import (  # noqa: F401 - host is a
     sampled,
 )
 from tests.support.waiting import until
-
-CAPTURES_SECONDS: Final = 600.0  # for as many as it takes: at load 40 each takes half a minute
 
 TROUBLES = [name for name, label in labels("attached").items() if label.test.endswith("test_waits.py")]
 
