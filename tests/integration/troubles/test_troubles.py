@@ -24,6 +24,7 @@ from tests.support import jax_jobs, python_jobs
 from tests.support.daemon import running_daemon
 from tests.support.waiting import until
 
+CAPTURES_SECONDS = 600.0  # for as many as it takes: at load 40 each takes half a minute
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(tool.find() is None, reason="py-spy is not installed"),
@@ -77,7 +78,7 @@ def sampled(host: Host, pid: int) -> str:
         found.append(start(host, pid, SAMPLED))
         return "outside operators, by samples" in found[-1]
 
-    until(seen, "functions are seen outside operators")
+    until(seen, "functions are seen outside operators", CAPTURES_SECONDS)
     return found[-1]
 
 
@@ -150,7 +151,7 @@ def test_a_loader_in_the_main_process(host: Host) -> None:
 
 def test_a_quadratic_metric_and_a_read_of_the_loss_in_each_step(host: Host) -> None:
     with attached(host, "metric") as pid:
-        answer = until(lambda: leads_to_callers(sampled(host, pid)), "no steps are slow by chance")
+        answer = until(lambda: leads_to_callers(sampled(host, pid)), "no steps are slow by chance", CAPTURES_SECONDS)
         assert adds_up(shown(host, answer))
     assert outside(answer).endswith(": inversions")
     assert names_the_cause(answer, "metric")
@@ -164,7 +165,11 @@ def leads_to_callers(answer: str) -> str:
 
 def test_steps_that_save_a_checkpoint(host: Host) -> None:
     with attached(host, "checkpoint") as pid:
-        answer = until(lambda: leads_to_the_checkpoint(host, sampled(host, pid)), "the steps that cost most are named")
+        answer = until(
+            lambda: leads_to_the_checkpoint(host, sampled(host, pid)),
+            "the steps that cost most are named",
+            CAPTURES_SECONDS,
+        )
     assert outside(answer).endswith(": save_checkpoint")
 
 
@@ -209,7 +214,7 @@ def hung(answer: str) -> tuple[str, str] | None:
 
 def test_tensors_that_are_kept_in_a_list(host: Host) -> None:
     with attached(host, "leak") as pid:
-        answer = until(lambda: grows(start(host, pid, "3s")), "looks at its memory see that it grows")
+        answer = until(lambda: grows(start(host, pid, "3s")), "looks at its memory see that it grows", CAPTURES_SECONDS)
         assert f"next: profctl start --pid {pid} --duration 3s --memory --stacks\n" in answer
         assert re.search(r"\n  process .*memory [\d.]+ MB, grew [\d.]+ [kM]B \([\d.]+ [kM]B/s", flat(answer))
         again = following(host, answer).out
@@ -226,7 +231,9 @@ def grows(answer: str) -> str:
 
 def test_a_handler_that_computes_while_threads_wait_for_a_lock(host: Host) -> None:
     with attached(host, "server") as pid:
-        answer, found = until(lambda: whole(host, start(host, pid, "4s")), "all of the window is accounted for")
+        answer, found = until(
+            lambda: whole(host, start(host, pid, "4s")), "all of the window is accounted for", CAPTURES_SECONDS
+        )
         where = host.profctl("where", "--pid", str(pid)).out
     top = answer.partition("top by self time (wall)\n")[2].splitlines()
     assert top[0].endswith(": render")
@@ -242,7 +249,9 @@ def test_a_handler_that_computes_while_threads_wait_for_a_lock(host: Host) -> No
 def test_a_step_that_is_compiled_each_time(host: Host) -> None:
     with trouble(host, str(jax_jobs.JAX_PYTHON), str(LABELS["recompiling"].file)) as pid:
         until(lambda: "jax" in sources_of(host, pid), "its profiler server is found")
-        answer = until(lambda: leads_to_the_compiler(host, start(host, pid, "5s")), "the compiler is named")
+        answer = until(
+            lambda: leads_to_the_compiler(host, start(host, pid, "5s")), "the compiler is named", CAPTURES_SECONDS
+        )
         assert "--samples" not in answer, "nothing of it can be had from this source"
 
 

@@ -10,6 +10,7 @@ from tests.corpus.answers import labels
 from tests.integration.cli.conftest import Host
 from tests.integration.torch_observer.conftest import torch_builds  # noqa: F401 - a fixture
 from tests.integration.troubles.test_troubles import (  # noqa: F401 - host is a fixture
+    CAPTURES_SECONDS,
     attached,
     host,
     names_the_cause,
@@ -25,7 +26,7 @@ TROUBLES = [name for name, label in labels("attached").items() if label.test.end
 def test_what_the_program_waits_for_is_named(host: Host, program: str) -> None:  # noqa: F811
     """On a host that is busier than the program waits, another capture."""
     with attached(host, program) as pid:
-        answer = until(lambda: named(sampled(host, pid), program), "the cause is named")
+        answer = until(lambda: named(sampled(host, pid), program), "the cause is named", CAPTURES_SECONDS)
     assert not re.search(r"Node\.__init__ \(collector\.py:\d+\) takes", answer)
 
 
