@@ -244,6 +244,19 @@ class Reception:
     def close(self) -> list[int]:
         """End the thread. Descriptors that are left are the caller's, to be closed as connections are."""
 
+class Line:
+    """Carries what gRPC's client and a server say to each other, in a thread of its own; the server is not trusted."""
+
+    def __init__(self, client: int, server: int, limits: object) -> None:
+        """Between two connected sockets, of which it has copies. `limits`: sources/jax/line.py. Raises OSError."""
+
+    @property
+    def foreign(self) -> bool:
+        """The server has sent what no server of gRPC does, and the line has ended by that."""
+
+    def end(self) -> None:
+        """Both are told that it has ended, and nothing passes any more. Safe to repeat."""
+
 class FrameReader:
     """What the door makes of what a client sends."""
 

@@ -11,6 +11,7 @@ void bind_guarded(nanobind::module_& m);
 void bind_mapped_names(nanobind::module_& m);
 void bind_json_members(nanobind::module_& m);
 void bind_door(nanobind::module_& m);
+void bind_line(nanobind::module_& m);
 void bind_reception(nanobind::module_& m);
 
 }  // namespace profd::host

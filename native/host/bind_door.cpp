@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "bind_limits.h"
 #include "door.h"
 
 namespace nb = nanobind;
@@ -18,20 +19,9 @@ using namespace nb::literals;
 namespace profd::host {
 namespace {
 
-[[noreturn]] void raise_os_error(int number) {
-  errno = number;
-  PyErr_SetFromErrno(PyExc_OSError);
-  throw nb::python_error();
-}
-
 std::string text(nb::handle bytes) {
   const nb::bytes held = nb::cast<nb::bytes>(bytes);
   return {held.c_str(), held.size()};
-}
-
-Allowance::Rates rates(nb::handle of) {
-  const auto number = [&of](const char* name) { return nb::cast<double>(of.attr(name)); };
-  return {number("streams"), number("streams_burst"), number("work"), number("work_burst")};
 }
 
 void open_door(Door* self, const std::string& server, nb::object limits, nb::bytes user_refusal, nb::bytes host_refusal) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "door.h"
+#include "frame_cost.h"
 
 namespace profd::host {
 
@@ -17,34 +18,9 @@ namespace {
 
 constexpr double REACH_AGAIN_SECONDS = 0.01;
 constexpr double ANSWERED_SECONDS = 1.0;  // from the answer of one that was turned away to its end
-constexpr double SMALL_DATA = 1024;
-constexpr double HEADER_PIECE = 64, OTHER_PIECE = 256;  // bytes that cost as much as a frame
 
 constexpr std::uint8_t SETTINGS_AND_ACK[] = {0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0};
 constexpr std::uint8_t END_STREAM_AND_HEADERS = 0x5;
-
-// By their length: a byte can be a whole header, and no window of HTTP/2 bounds them.
-double header_work(const Frame& frame) { return 1 + frame.length / HEADER_PIECE; }
-
-// What a frame costs gRPC, roughly. Bulk is bounded by turns and by HTTP/2's windows.
-Cost cost_of(const Frame& frame, bool first) {
-  if (first) return {1, 10};  // a connection
-  switch (frame.type) {
-    case HEADERS:
-      return {1, header_work(frame)};
-    case DATA:
-      // The larger, the less: bulk costs its copying, and there is no size from which on frames are for nothing.
-      return {0, std::min(1.0, SMALL_DATA / std::max<double>(frame.length, 1))};
-    case CONTINUATION:
-      return {0, header_work(frame)};
-    case WINDOW_UPDATE:
-      return {0, 1};
-    default:  // PING, SETTINGS, RST_STREAM, PRIORITY: each is answered, or ends something. SETTINGS are many in one
-      return {0, 10 + frame.length / OTHER_PIECE};
-  }
-}
-
-bool is_bulk(const Frame& frame) { return frame.type == DATA && frame.length >= SMALL_DATA; }
 
 }  // namespace
 

@@ -31,10 +31,10 @@ Frames::Next Frames::look(const std::uint8_t* data, std::size_t bytes) {
   }
   if (bytes < HEADER_BYTES) return Next::MORE;
   frame = header_of(data);
-  // RFC 9113, 3.4: a client's preface ends with SETTINGS; 6.2: HEADERS are a stream's.
+  // RFC 9113, 3.4: either side begins with SETTINGS, a client behind its preface; 6.2: HEADERS are a stream's.
   if (first_ && frame.type != SETTINGS) return Next::FOREIGN;
   if (frame.type == HEADERS && frame.stream == 0) return Next::FOREIGN;
-  // No client of gRPC pads headers, and gRPC takes the padding for fields: two readers of it would count two numbers.
+  // No gRPC pads headers, and gRPC takes the padding for fields: two readers of it would count two numbers.
   if (frame.type == HEADERS && (frame.flags & PADDED) != 0) return Next::FOREIGN;
   // 6.3: a priority is whole in its frame. gRPC would take what is missing of it from the next one.
   if (frame.type == HEADERS && (frame.flags & PRIORITY) != 0 && frame.length < PRIORITY_BYTES) return Next::FOREIGN;

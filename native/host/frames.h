@@ -1,6 +1,7 @@
-// HTTP/2's frames, as far as it takes to count them: what a client sends is a preface, then frames of a header of nine
-// bytes and a body. Within a body nothing is looked at but how many fields a header block has. What belongs to one header block (HEADERS, then CONTINUATION
-// until one says that it is the last) is added up: a server keeps all of it until its end has come.
+// HTTP/2's frames, as far as it takes to count them: a client sends a preface, and either side frames of a header of nine
+// bytes and a body. Within a body nothing is looked at but how many fields a header block has. What belongs to one header
+// block (HEADERS, then CONTINUATION until one says that it is the last) is added up: who reads it keeps all of it until
+// its end has come.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,12 @@ struct Frame {
   std::uint32_t stream;
 };
 
-// Untrusted bytes of one client, in pieces cut anywhere. The caller keeps what has not been passed.
+// Untrusted bytes of one side, in pieces cut anywhere. The caller keeps what has not been passed.
 class Frames {
  public:
+  enum class Of { CLIENT, SERVER };
+  explicit Frames(Of side = Of::CLIENT) : preface_(side == Of::CLIENT ? PREFACE_BYTES : 0) {}
+
   enum class Next {
     BYTES,    // `size` bytes belong to what was passed before: the preface or a body
     HEADER,   // `frame` begins here; `pass_header` lets its HEADER_BYTES through
@@ -49,7 +53,7 @@ class Frames {
 
  private:
   static constexpr std::size_t PREFACE_BYTES = 24;
-  std::size_t preface_ = PREFACE_BYTES;  // bytes of it that are still to come
+  std::size_t preface_;                  // bytes of it that are still to come
   std::uint32_t body_ = 0;               // of the frame that was passed last
   std::uint32_t block_stream_ = 0;       // whose header block has not ended; 0: none
   std::size_t block_ = 0;                // bytes of it, in frames that were passed

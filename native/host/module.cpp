@@ -12,5 +12,6 @@ NB_MODULE(_host, m) {
   profd::host::bind_mapped_names(m);
   profd::host::bind_json_members(m);
   profd::host::bind_door(m);
+  profd::host::bind_line(m);
   profd::host::bind_reception(m);
 }

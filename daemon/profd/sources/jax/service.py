@@ -12,12 +12,15 @@ from profproto.profiler import profiler_pb2 as pb
 
 from profd.limits import JAX_RESPONSE_BYTES_MAX
 from profd.model.text import printable_text
+from profd.sources.jax.line import Way, connected
 
 _PATH: Final = "/tensorflow.ProfilerService/"
 _NOT_A_TPU: Final = "unimplemented."  # what Monitor says on CPU and GPU; a method that is not there says nothing
 _BUSY: Final = "another profiling session active"
 _CONTINUOUS_BUSY: Final = "a profiling session is already running"
 _TOO_LARGE: Final = "larger than max"
+_NOBODY: Final = "nobody answers there any more"
+_FOREIGN: Final = "it sends what no server of gRPC does"
 _TERMINATE_SECONDS: Final = 10.0
 _READY: Final = grpc.ChannelConnectivity.READY
 _OPTIONS: Final = (
@@ -54,41 +57,55 @@ class ServiceFailed(Exception):
 class Service:
     """One connection to `address` (as grpc names it). Close it.
 
-    Behind `connect` there is never another: whoever listens there when the connection has ended is somebody else.
+    There is never another: whoever listens there when the connection has ended is somebody else.
     """
 
     def __init__(self, address: str) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._address = address
+        self._way: Way | None = None
+        self._channel: grpc.aio.Channel | None = None
         self._ended: asyncio.Task[None] | None = None  # of the connection, where it was made by `connect`
-        self._monitor = self._method("Monitor")
-        self._profile = self._method("Profile")
-        self._terminate = self._method("Terminate")
-        self._start_continuous = self._method("StartContinuousProfiling")
-        self._snapshot = self._method("GetSnapshot")
-        self._stop_continuous = self._method("StopContinuousProfiling")
-
-    def _method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
-        return self._channel.unary_unary(_PATH + name, request_serializer=bytes, response_deserializer=bytes)
 
     async def connect(self, seconds: float) -> None:
         """Make the connection. Raises ServiceFailed."""
-        state = self._channel.get_state(try_to_connect=True)
         try:
             async with asyncio.timeout(seconds):
-                while state is not _READY:
+                channel = await self._reach()
+                state = channel.get_state()
+                while state is not _READY:  # one that has ended already is tried again, in vain
                     if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise ServiceFailed(Failure.GONE, "nobody answers there any more")
-                    await self._channel.wait_for_state_change(state)
-                    state = self._channel.get_state()
+                        raise self._foreign() or ServiceFailed(Failure.GONE, _NOBODY)
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
         except TimeoutError as error:
             raise ServiceFailed(Failure.GONE, f"it takes no connection within {seconds:g} s") from error
-        self._ended = asyncio.create_task(self._channel.wait_for_state_change(_READY), name="jax-connection")
+        except OSError as error:
+            raise ServiceFailed(Failure.GONE, _NOBODY) from error
+        self._ended = asyncio.create_task(channel.wait_for_state_change(_READY), name="jax-connection")
+
+    async def _reach(self) -> grpc.aio.Channel:
+        """Raises OSError, ConnectionError where nobody listens."""
+        with contextlib.closing(await connected(self._address)) as server:
+            self._way = Way()
+            self._channel = grpc.aio.insecure_channel(self._way.target, options=_OPTIONS)
+            self._channel.get_state(try_to_connect=True)
+            await self._way.open(server)
+        return self._channel
 
     async def is_profiler(self, seconds: float) -> bool:
         """Whether this is a profiler server, by one harmless question. Raises ServiceFailed on silence."""
         request = pb.MonitorRequest(duration_ms=1).SerializeToString()
         try:
-            await self._monitor(request, timeout=seconds)
+            async with asyncio.timeout(seconds):
+                channel = await self._reach()
+        except TimeoutError as error:
+            raise ServiceFailed(Failure.TIMEOUT, f"it takes no connection within {seconds:g} s") from error
+        except ConnectionError:
+            return False
+        except OSError as error:
+            raise ServiceFailed(Failure.GONE, f"it cannot be asked: {error.strerror}") from error
+        try:
+            await _method(channel, "Monitor")(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise _failed(error) from error
@@ -101,47 +118,53 @@ class Service:
         Cancelling this makes the process drop the window, or, when it already
         collects, collect for nobody.
         """
-        return await self._told(self._profile, request.SerializeToString(), seconds)
+        return await self._told("Profile", request.SerializeToString(), seconds)
 
     async def terminate(self, session_id: str) -> None:
         """End the window with that id; it keeps what it has. Silent when it cannot be told."""
         request = pb.TerminateRequest(session_id=session_id).SerializeToString()
         with contextlib.suppress(ServiceFailed):  # the window's own call says what is wrong
-            await self._told(self._terminate, request, _TERMINATE_SECONDS)
+            await self._told("Terminate", request, _TERMINATE_SECONDS)
 
     async def start_continuous(self, request: pb.ProfileRequest, seconds: float) -> None:
         """Begin to record without an end. Nothing but `stop_continuous` ends it. Raises ServiceFailed."""
-        await self._told(self._start_continuous, request.SerializeToString(), seconds)
+        await self._told("StartContinuousProfiling", request.SerializeToString(), seconds)
 
     async def snapshot(self, seconds: float) -> bytes:
         """The recording since the snapshot before: a ProfileResponse, serialised. Raises ServiceFailed."""
-        return await self._told(self._snapshot, b"", seconds)
+        return await self._told("GetSnapshot", b"", seconds)
 
     async def stop_continuous(self) -> None:
         """End recording; what no snapshot has fetched is lost. Silent when it cannot be told, or nothing runs."""
         with contextlib.suppress(ServiceFailed):
-            await self._told(self._stop_continuous, b"", _TERMINATE_SECONDS)
+            await self._told("StopContinuousProfiling", b"", _TERMINATE_SECONDS)
 
     async def close(self) -> None:
         """End the connection and every call on it."""
         if self._ended is not None:
             self._ended.cancel()
             await asyncio.gather(self._ended, return_exceptions=True)
-        await self._channel.close(None)
+        if self._way is not None:
+            self._way.close()  # first: gRPC reads on behind its own end
+        if self._channel is not None:
+            await self._channel.close(None)
 
-    async def _told(
-        self, method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes], request: bytes, seconds: float
-    ) -> bytes:
-        if self._ended is not None and (self._ended.done() or self._channel.get_state() is not _READY):
-            raise ServiceFailed(Failure.GONE, "the connection has ended")
+    async def _told(self, method: str, request: bytes, seconds: float) -> bytes:
+        channel = self._channel
+        if channel is None or self._ended is None or self._ended.done() or channel.get_state() is not _READY:
+            raise self._foreign() or ServiceFailed(Failure.GONE, "the connection has ended")
         try:
-            answer = await method(request, timeout=seconds)
+            answer = await _method(channel, method)(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
-            raise _failed(error) from error
-        # Between the question above and the call it may have ended: who has answered then is there, on another.
-        if self._ended is not None and self._ended.done() and self._channel.get_state() is _READY:
-            raise ServiceFailed(Failure.GONE, "another server answered in its place")
+            raise self._foreign() or _failed(error) from error
         return answer
+
+    def _foreign(self) -> ServiceFailed | None:
+        return ServiceFailed(Failure.GONE, _FOREIGN) if self._way is not None and self._way.foreign else None
+
+
+def _method(channel: grpc.aio.Channel, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
+    return channel.unary_unary(_PATH + name, request_serializer=bytes, response_deserializer=bytes)
 
 
 def _failed(error: grpc.aio.AioRpcError) -> ServiceFailed:
