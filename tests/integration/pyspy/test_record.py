@@ -20,7 +20,7 @@ import pytest
 from profd import __version__
 from profd.decode.samples import SampleDecoder
 from profd.events import NO_END
-from profd.limits import PROC_WAIT_LOOP_SECONDS
+from profd.limits import PROC_STUCK_SECONDS, PROC_WAIT_LOOP_SECONDS
 from profd.model.capture import Options, Reason, Recording, State
 from profd.sources.base import Session
 from profd.sources.pyspy import recording as recording_module
@@ -300,6 +300,41 @@ async def test_a_target_that_answers_late_is_sampled_on(
         recording = await task
     assert "does not answer" not in recording.message
     assert len(looks) > before + 2
+
+
+async def test_a_target_that_does_not_answer_for_seconds_is_sampled_on_and_asked_again_at_the_end(
+    source: PySpySource, tmp_path: Path, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GIVEN a host so busy that patient looks are missed, too, in the window and behind it THEN no sample is lost."""
+    now = [0.0]
+    patience = guarded.Patience(lambda: now[0])
+    asked = list[float]()
+
+    def allowed(*args: Any, **more: Any) -> float:
+        seconds = guarded.Patience.allowed(patience, *args, **more)
+        asked.append(seconds)
+        return seconds
+
+    monkeypatch.setattr(guarded, "patience", patience)
+    monkeypatch.setattr(patience, "allowed", allowed)
+    with running(SPIN) as job:
+        watch, process = Watch(tmp_path), process_of(job)
+        task = asyncio.create_task(source.record(process, Options(), watch.session))
+        await watch.reaches(State.RECORDING)
+        await eventually(lambda: len(looks) > 2)
+        patience.waited(job.pid, os.getuid(), 0.0, 1.0)
+        asked.clear()
+        await eventually(lambda: len(asked) > 8 or task.done())
+        assert not task.done()
+        watch.session.stop.set()
+        await watch.reaches(State.DRAINING)
+        asked.clear()
+        await eventually(lambda: len(asked) > 4 or task.done())
+        assert not task.done()
+        now[0] += PROC_STUCK_SECONDS
+        recording = await task
+    assert (recording.state, recording.reason) == (State.DRAINING, Reason.NONE), recording.message
+    decoded(recording)
 
 
 async def test_one_that_may_hold_no_more_writes_what_it_has(

@@ -36,6 +36,8 @@ WRITE_SECONDS: Final = 120.0  # it writes everything at the end
 FILE_BYTES_MAX: Final = 1 << 30
 _KILL_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = (0.1, 1.0)  # between two looks at a process, at least and at most: else a sample's time
+_ANSWER_SECONDS: Final = 30.0  # that a process which does not answer is asked again, while its samples wait for that
+_ASK_AGAIN_SECONDS: Final = 1.0
 _SPARE_SECONDS: Final = 5  # py-spy ends by itself so long after the window, should nobody end it
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
 _LATE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s behind in sampling")  # a line a second, from one second on
@@ -262,7 +264,7 @@ class PySpyRecorder:
             self._gone_ns = time.time_ns()
             await asyncio.wait(readers, timeout=tool.HELD_SECONDS)  # others may hold its pipes
             await spout.finish()
-            await self._look(pyspy)  # it has ended, and reads no more
+            await self._last_look(pyspy)
             self._unknown = self.reader is Reader.OWN and pyspy.returncode == tool.UNKNOWN_STATUS
             recording = self._judge(pyspy.returncode or 0, asked, in_time)
             if spout.failure:
@@ -279,7 +281,7 @@ class PySpyRecorder:
         before = self._start_cpu_seconds = tool.sampler_cpu_seconds(pyspy)
         while pyspy.returncode is None:
             seen = await self._look(pyspy)
-            if seen.standing is Standing.CHANGED:
+            if seen.standing is Standing.CHANGED and not self._accepted.silent:  # one that is may answer at the end
                 return False
             self._full = seen.full
             self._costly = self._has_taken_its_share(seen.cpu_seconds, before)
@@ -328,6 +330,16 @@ class PySpyRecorder:
     async def _look(self, pyspy: asyncio.subprocess.Process) -> Seen:
         """Before anything is kept: a process that has ended cannot be asked any more what it was at its end."""
         return self._noted(await looks.seen(self._accepted, lambda: self._see(pyspy)))
+
+    async def _last_look(self, pyspy: asyncio.subprocess.Process) -> None:
+        """The sampler has ended, and reads no more. All samples hang on this answer, which any process misses on a busy
+        host: it is asked for again.
+        """
+        until = time.monotonic() + _ANSWER_SECONDS
+        await self._look(pyspy)
+        while self._accepted.silent and time.monotonic() < until:
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            await self._look(pyspy)
 
     def _noted(self, seen: Seen) -> Seen:
         self._standing = seen.standing
