@@ -34,7 +34,7 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class LineLimits:
-    """Those of one line."""
+    """The limits of one line, as native/host/line.h has them."""
 
     header_block_bytes: int = limits.HEADER_BLOCK_BYTES_MAX
     header_fields: int = limits.HEADER_FIELDS_MAX
