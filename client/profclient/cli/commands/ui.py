@@ -20,6 +20,7 @@ from profclient.ui.server import UNUSED_SECONDS, PageServer
 
 _PLACES = ("", "now", "captures")
 _CAPTURES = "cf"  # ids begin so; those of traces with a digit
+_HEARD_SECONDS = 1.0
 _PAGE = re.compile(
     r"/(?:now|captures|(?:trace|capture|ranks|perfetto|compare/[0-9a-z]{1,32})/[0-9a-z]{1,32})?(?:\?[\w.=&%-]{0,500})?",
     re.ASCII,
@@ -73,7 +74,8 @@ def serve(store: Path | None, page: str, port: int, *, no_browser: bool, write: 
             say("The page is open in your browser.")
         say("profctl serves it until Ctrl-C.")
         library.prepare()
-        serving.join()
+        while serving.is_alive():
+            serving.join(_HEARD_SECONDS)  # a Ctrl-C just before a wait interrupts nothing, and is heard behind it
     say(f"Nobody used the page for {UNUSED_SECONDS / 3600:.0f} hours: it has ended. Run the command again.")
 
 

@@ -54,11 +54,12 @@ class Way:
         self._listener.bind(f"\0{name}")
         self._listener.listen(_QUEUE)
         self._line: Line | None = None
+        self._was_foreign = False
 
     @property
     def foreign(self) -> bool:
         """The server has sent what no server of gRPC does, and that was the end."""
-        return self._line is not None and self._line.foreign
+        return self._was_foreign or (self._line is not None and self._line.foreign)
 
     async def open(self, server: socket.socket, allowed: LineLimits | None = None) -> None:
         """Lead gRPC, which is connecting to `target`, to this server; the socket stays the caller's. Raises OSError."""
@@ -79,7 +80,9 @@ class Way:
     def close(self) -> None:
         """End the connection, whatever is still to come. Safe to repeat."""
         if self._line is not None:
+            self._was_foreign = self._line.foreign
             self._line.end()
+            self._line = None  # closes both: a server that sends on would wait for room, and know nothing
         self._listener.close()
 
 
