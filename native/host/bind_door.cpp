@@ -46,11 +46,7 @@ void open_door(Door* self, const std::string& server, nb::object limits, nb::byt
   }
 }
 
-void listen(Door& self, int fd) {
-  const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
-  if (own < 0 || ::fcntl(own, F_SETFL, ::fcntl(own, F_GETFL) | O_NONBLOCK) < 0) raise_os_error(errno);
-  self.listen(own);
-}
+void listen(Door& self, int fd) { self.listen(own(fd)); }
 
 nb::tuple who(const Door& self, int fd) {
   try {

@@ -1,10 +1,8 @@
 // Python bindings of the line to a server that is not trusted.
 #include <nanobind/nanobind.h>
 
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <system_error>
 
 #include "bind.h"
@@ -16,16 +14,6 @@ using namespace nb::literals;
 
 namespace profd::host {
 namespace {
-
-// A copy that does not block: the descriptor of a socket that Python has goes on to be Python's.
-int own(int fd) {
-  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
-  if (copy < 0) raise_os_error(errno);
-  if (::fcntl(copy, F_SETFL, ::fcntl(copy, F_GETFL) | O_NONBLOCK) == 0) return copy;
-  const int number = errno;
-  ::close(copy);
-  raise_os_error(number);
-}
 
 void open_line(Line* self, int client, int server, nb::object limits) {
   const auto count = [&limits](const char* name) { return nb::cast<int>(limits.attr(name)); };

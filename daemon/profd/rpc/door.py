@@ -18,6 +18,7 @@ from typing import Final
 from profd import limits
 from profd._host import Door
 from profd.attached.agents.porters import Porters
+from profd.fairness.frame_rates import OF_A_USER, OF_ALL_USERS, FrameRates
 from profd.fairness.rare_line import RareLine
 from profd.fairness.reception import NO_GROUP
 from profd.fairness.shares import Refused
@@ -32,16 +33,6 @@ log = logging.getLogger("profd.rpc")
 
 
 @dataclass(frozen=True, slots=True)
-class DoorRates:
-    """Tokens a second, and at once after a pause. A stream takes one; `work` is what frames cost gRPC, roughly."""
-
-    streams: float
-    streams_burst: float
-    work: float
-    work_burst: float
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one user (`each`, `user`), and of all users but root and the daemon's own (`host`, `all`)."""
 
@@ -53,13 +44,8 @@ class Limits:
     header_fields: int = limits.HEADER_FIELDS_MAX
     begin_seconds: float = limits.CONNECTION_BEGIN_SECONDS
     end_seconds: float = limits.CONNECTION_END_SECONDS
-    user: DoorRates = DoorRates(
-        *(limits.STREAMS_PER_SECOND, limits.STREAMS_BURST, limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
-    )
-    all: DoorRates = DoorRates(
-        *(limits.STREAMS_HOST_PER_SECOND, limits.STREAMS_HOST_BURST),
-        *(limits.FRAMES_HOST_PER_SECOND, limits.FRAMES_HOST_BURST),
-    )
+    user: FrameRates = OF_A_USER
+    all: FrameRates = OF_ALL_USERS
     admins: int = NO_GROUP  # the gid whose members are not limited, as root is not
     streamers: int = nobody.STREAMER  # a connection for each user who is recorded: the host's limits are theirs
 

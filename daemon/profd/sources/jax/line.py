@@ -16,20 +16,11 @@ from typing import Final
 
 from profd import limits
 from profd._host import Line
+from profd.fairness.frame_rates import OF_A_USER, FrameRates
 from profd.kernel.peer import peer_of
 
 _QUEUE: Final = 64  # gRPC's connection, and whoever else has read the name in /proc/net/unix meanwhile
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
-
-
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """As rpc.door.DoorRates: what a frame costs is the same at either end."""
-
-    streams: float = limits.STREAMS_PER_SECOND
-    streams_burst: float = limits.STREAMS_BURST
-    work: float = limits.FRAMES_PER_SECOND
-    work_burst: float = limits.FRAMES_BURST
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +29,7 @@ class LineLimits:
 
     header_block_bytes: int = limits.HEADER_BLOCK_BYTES_MAX
     header_fields: int = limits.HEADER_FIELDS_MAX
-    rates: _Rates = _Rates()
+    rates: FrameRates = OF_A_USER
 
 
 class Way:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from profd._host import Door
+from profd.fairness.frame_rates import FrameRates
 from profd.limits import HEADER_FIELDS_MAX
-from profd.rpc.door import DoorRates, Entrance, Limits, refusal
+from profd.rpc.door import Entrance, Limits, refusal
 
 from tests.support import http2
 from tests.support.descriptors import nothing_left_open
@@ -26,7 +27,7 @@ from tests.support.waiting import until
 ALICE, BOB, CAROL = 5321, 5322, 5323
 SECONDS = 60.0
 MUCH = 1 << 30
-PLENTY = DoorRates(MUCH, MUCH, MUCH, MUCH)
+PLENTY = FrameRates(MUCH, MUCH, MUCH, MUCH)
 NOTHING_MORE = 1e-6  # a second
 FREE = Limits(each=100, host=1000, user=PLENTY, all=PLENTY)
 REFUSAL = refusal(3, "of one user")
@@ -334,7 +335,7 @@ def test_connections_of_one_user(rig_of: Callable[[Limits], Rig]) -> None:
 @needs_root
 def test_members_of_the_admin_group_are_not_limited(rig_of: Callable[[Limits], Rig]) -> None:
     group, many = 7654, range(20_000, 20_100)  # more groups than are asked for at first
-    nothing = DoorRates(NOTHING_MORE, 2, NOTHING_MORE, 20)
+    nothing = FrameRates(NOTHING_MORE, 2, NOTHING_MORE, 20)
     rig = rig_of(replace(FREE, each=1, answered_each=0, user=nothing, admins=group))
     for groups in ((group,), (*many, group)):
         for _ in range(3):
@@ -411,8 +412,8 @@ def starved(each: float, host: float = MUCH) -> Limits:
     """So many streams, a connection being one, and then none."""
     return replace(
         FREE,
-        user=DoorRates(NOTHING_MORE, each, MUCH, MUCH),
-        all=DoorRates(NOTHING_MORE if host < MUCH else MUCH, host, MUCH, MUCH),
+        user=FrameRates(NOTHING_MORE, each, MUCH, MUCH),
+        all=FrameRates(NOTHING_MORE if host < MUCH else MUCH, host, MUCH, MUCH),
     )
 
 
@@ -444,7 +445,7 @@ def test_streams_beyond_a_users_rate_are_not_read(rig_of: Callable[[Limits], Rig
 
 @needs_root
 def test_nothing_of_a_flood_is_lost(rig_of: Callable[[Limits], Rig]) -> None:
-    rig = rig_of(replace(FREE, user=DoorRates(2000, 2, 4000, 20)))
+    rig = rig_of(replace(FREE, user=FrameRates(2000, 2, 4000, 20)))
     client, server = rig.begun(ALICE)
     flood = b"".join(calls(1, stream) + http2.frame(http2.PING, 0, 0, bytes(8)) for stream in range(1, 400, 2))
     writer = threading.Thread(target=client.sendall, args=(flood,))
@@ -467,7 +468,7 @@ def test_nothing_of_a_flood_is_lost(rig_of: Callable[[Limits], Rig]) -> None:
     ids=["ping", "settings", "data", "just no small data", "continuation"],
 )
 def test_small_frames_have_a_rate(rig_of: Callable[[Limits], Rig], sent: bytes) -> None:
-    rig = rig_of(replace(FREE, user=DoorRates(MUCH, MUCH, NOTHING_MORE, 50)))
+    rig = rig_of(replace(FREE, user=FrameRates(MUCH, MUCH, NOTHING_MORE, 50)))
     client, _server = rig.begun(ALICE)
     client.sendall(sent * 100)
     until(lambda: rig.counts("throttled") == 1, "it waits")
@@ -494,7 +495,7 @@ def test_what_belongs_to_an_open_stream_does_not_wait_for_new_ones(rig_of: Calla
 @needs_root
 def test_who_waits_for_the_host_has_turns_by_user(rig_of: Callable[[Limits], Rig]) -> None:
     # GIVEN a user whose hundreds of streams wait on many connections
-    rig = rig_of(replace(FREE, all=DoorRates(100, 20, MUCH, MUCH)))
+    rig = rig_of(replace(FREE, all=FrameRates(100, 20, MUCH, MUCH)))
     flooding = [rig.begun(ALICE) for _ in range(5)]
     for client, _ in flooding:
         client.sendall(calls(400))
